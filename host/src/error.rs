@@ -1,0 +1,1 @@
+//! Errors of running work on a device or in the emulator.
