@@ -1,0 +1,39 @@
+//! One module per kernel: its mathematics, its declaration, its body; beside it, `reference.rs` with the same
+//! formula in f64 loops. `KERNELS` lists every declaration: the build compares it with the PTX entries both ways.
+
+pub mod adam_ema;
+pub mod bias_lrelu;
+pub mod c51_loss;
+pub mod distribution;
+pub mod dueling_q;
+pub mod gradient_norm;
+pub mod philox_fill;
+pub mod sample_gather;
+pub mod select_action;
+pub mod step_signals;
+
+#[cfg(not(target_arch = "nvptx64"))]
+use cuda_std::{Kernel, KernelDecl};
+
+/// Every kernel of the crate.
+#[cfg(not(target_arch = "nvptx64"))]
+pub const KERNELS: &[&KernelDecl] = &[
+    &adam_ema::AdamEma::DECL,
+    &bias_lrelu::BiasGradient::DECL,
+    &bias_lrelu::BiasLrelu::DECL,
+    &bias_lrelu::LreluBackward::DECL,
+    &c51_loss::C51Loss::DECL,
+    &c51_loss::C51LossWide::DECL,
+    &dueling_q::DuelingLogP::DECL,
+    &dueling_q::DuelingLogPWide::DECL,
+    &dueling_q::DuelingQ::DECL,
+    &dueling_q::DuelingQWide::DECL,
+    &gradient_norm::GradientNorm::DECL,
+    &gradient_norm::GradientReduce::DECL,
+    &philox_fill::PhiloxBernoulli::DECL,
+    &philox_fill::PhiloxNormal::DECL,
+    &philox_fill::PhiloxUniform::DECL,
+    &sample_gather::SampleGather::DECL,
+    &select_action::SelectAction::DECL,
+    &step_signals::StepSignals::DECL,
+];

@@ -1,0 +1,88 @@
+//! Draws a uniform batch from the replay ring and gathers it, in one launch.
+//!
+//! One warp per sample. index_i = floor(u_i * size), u_i from 64 Philox bits keyed by (seed, step, i), with
+//! replacement. Rows are copied 16 bytes a lane: the online network reads x as [2B, stride] (states, then next
+//! states), the target network its second half.
+
+use cuda_std::prelude::*;
+
+use crate::{clock, philox};
+
+/// Words of the ring's own counters.
+pub mod ring {
+    /// Transitions written so far, at most the capacity.
+    pub const SIZE: u32 = 0;
+    /// Slot that the next collection step writes first.
+    pub const CURSOR: u32 = 1;
+    /// Words of the buffer.
+    pub const WORDS: u32 = 2;
+}
+
+/// Samples per block: one warp each.
+pub const SAMPLES_PER_BLOCK: u32 = 8;
+
+/// Uniform sampling and gather. `stride` (floats) is the row stride of states, next_states and x, a multiple of 4;
+/// `ring_size` must be positive. Weights are 1: uniform sampling needs no correction.
+#[kernel(
+    block = 256,
+    grid = batch.div_ceil(8),
+    requires(
+        batch > 0,
+        stride % 4 == 0,
+        clock_words.len() >= clock::WORDS as usize,
+        ring_words.len() >= ring::WORDS as usize,
+        states.len() >= (capacity as usize) * (stride as usize),
+        next_states.len() >= (capacity as usize) * (stride as usize),
+        ring_actions.len() >= capacity as usize,
+        ring_rewards.len() >= capacity as usize,
+        ring_discounts.len() >= capacity as usize,
+        x.len() >= 2 * (batch as usize) * (stride as usize),
+        actions.len() >= batch as usize,
+        rewards.len() >= batch as usize,
+        discounts.len() >= batch as usize,
+        weights.len() >= batch as usize,
+        indices.len() >= batch as usize,
+    )
+)]
+pub fn sample_gather(
+    batch: u32,
+    stride: u32,
+    capacity: u32,
+    seed: u64,
+    clock_words: In<u64>,
+    ring_words: In<u64>,
+    states: In<f32>,
+    next_states: In<f32>,
+    ring_actions: In<u64>,
+    ring_rewards: In<f32>,
+    ring_discounts: In<f32>,
+    x: Out<f32>,
+    actions: Out<u64>,
+    rewards: Out<f32>,
+    discounts: Out<f32>,
+    weights: Out<f32>,
+    indices: Out<u32>,
+) {
+    let sample = thread::block_idx() * SAMPLES_PER_BLOCK + thread::warp();
+    let lane = thread::lane();
+    if sample < batch {
+        let word = philox::draw(seed, clock_words.get(clock::STEP), philox::Stream::Sample, sample, 0);
+        let size = ring_words.get(ring::SIZE);
+        // A damaged counter must not read beyond the ring: the bound is exact for every valid one.
+        let slot = philox::below(word[0], word[1], if size < capacity as u64 { size } else { capacity as u64 }) as u32;
+        let vectors = stride / 4;
+        let mut v = lane;
+        while v < vectors {
+            x.set4(sample * stride + 4 * v, states.get4(slot * stride + 4 * v));
+            x.set4((batch + sample) * stride + 4 * v, next_states.get4(slot * stride + 4 * v));
+            v += 32;
+        }
+        if lane == 0 {
+            actions.set(sample, ring_actions.get(slot));
+            rewards.set(sample, ring_rewards.get(slot));
+            discounts.set(sample, ring_discounts.get(slot));
+            weights.set(sample, 1.0);
+            indices.set(sample, slot);
+        }
+    }
+}
