@@ -50,7 +50,7 @@ pub mod hyper {
         len > 0,
         len % 4 == 0,
         hypers.len() >= hyper::WORDS as usize,
-        clock_words.len() >= clock::WORDS as usize,
+        adam_words.len() >= clock::adam::WORDS as usize,
         sums.len() >= partials(len) as usize,
         grad.len() >= len as usize,
         params.len() >= len as usize,
@@ -62,7 +62,7 @@ pub mod hyper {
 pub fn adam_ema(
     len: u32,
     hypers: In<f64>,
-    clock_words: InOut<u64>,
+    adam_words: InOut<u64>,
     sums: In<f32>,
     grad: In<f32>,
     params: InOut<f32>,
@@ -80,8 +80,8 @@ pub fn adam_ema(
     } else {
         (zero, zero, zero, zero, zero)
     };
-    let parity = clock_words.get(clock::PARITY) as u32;
-    let updates = clock_words.get(clock::ADAM + parity);
+    let parity = adam_words.get(clock::adam::PARITY) as u32;
+    let updates = adam_words.get(clock::adam::UPDATES + parity);
     let mut square = 0.0;
     let mut i = thread::thread_idx();
     while i < partials(len) {
@@ -108,7 +108,7 @@ pub fn adam_ema(
     let norm = math::sqrt(total);
     let finite = norm < f32::INFINITY; // false for NaN too
     if thread::block_idx() == 0 && thread::thread_idx() == 0 {
-        clock_words.set(clock::ADAM + (parity ^ 1), updates + finite as u64);
+        adam_words.set(clock::adam::UPDATES + (parity ^ 1), updates + finite as u64);
     }
     if inside && finite {
         let scale = math::min(1.0, hypers.get(hyper::MAX_NORM) as f32 / (norm + 1e-6));

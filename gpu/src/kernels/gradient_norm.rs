@@ -35,6 +35,7 @@ pub fn partials(len: u32) -> u32 {
         grad.len() >= len as usize,
         sums.len() >= partials(len) as usize,
         clock_words.len() >= clock::WORDS as usize,
+        adam_words.len() >= clock::adam::WORDS as usize,
     )
 )]
 pub fn gradient_reduce(
@@ -43,7 +44,8 @@ pub fn gradient_reduce(
     parts: In<f32>,
     grad: Out<f32>,
     sums: Out<f32>,
-    clock_words: InOut<u64>,
+    clock_words: In<u64>,
+    adam_words: Out<u64>,
 ) {
     let at = 4 * thread::global_index();
     let mut g = [0.0f32; 4];
@@ -57,7 +59,7 @@ pub fn gradient_reduce(
         }
         grad.set4(at, g);
     }
-    block_square_sum(g, &sums, &clock_words);
+    block_square_sum(g, &sums, &clock_words, &adam_words);
 }
 
 /// The same for a gradient that is already whole.
@@ -73,17 +75,18 @@ pub fn gradient_reduce(
         grad.len() >= len as usize,
         sums.len() >= partials(len) as usize,
         clock_words.len() >= clock::WORDS as usize,
+        adam_words.len() >= clock::adam::WORDS as usize,
     )
 )]
-pub fn gradient_norm(len: u32, grad: In<f32>, sums: Out<f32>, clock_words: InOut<u64>) {
+pub fn gradient_norm(len: u32, grad: In<f32>, sums: Out<f32>, clock_words: In<u64>, adam_words: Out<u64>) {
     let at = 4 * thread::global_index();
     let g = if at < len { grad.get4(at) } else { [0.0; 4] };
-    block_square_sum(g, &sums, &clock_words);
+    block_square_sum(g, &sums, &clock_words, &adam_words);
 }
 
 /// Sum of squares over the block, and the parity latch by the first thread of the grid.
 #[inline(always)]
-fn block_square_sum(g: [f32; 4], sums: &Out<f32>, clock_words: &InOut<u64>) {
+fn block_square_sum(g: [f32; 4], sums: &Out<f32>, clock_words: &In<u64>, adam_words: &Out<u64>) {
     let partial = shared::array::<f32>(0, 8);
     let square = math::fma(g[0], g[0], g[1] * g[1]) + math::fma(g[2], g[2], g[3] * g[3]);
     let sum = warp::sum(square);
@@ -100,7 +103,7 @@ fn block_square_sum(g: [f32; 4], sums: &Out<f32>, clock_words: &InOut<u64>) {
         }
         sums.set(thread::block_idx(), total);
         if thread::block_idx() == 0 {
-            clock_words.set(clock::PARITY, clock_words.get(clock::STEP) & 1);
+            adam_words.set(clock::adam::PARITY, clock_words.get(clock::STEP) & 1);
         }
     }
 }

@@ -1,0 +1,210 @@
+//! Buffers of a training step. They are allocated once; graphs hold their addresses.
+
+use cuda_std::Buf;
+use gpu::clock;
+use gpu::kernels::adam_ema::hyper;
+use gpu::kernels::c51_loss::stat;
+use gpu::kernels::sample_gather::ring;
+use gpu::kernels::step_signals::signal;
+use settings::Optimizer;
+
+use crate::error::ExecError;
+use crate::exec::Memory;
+use crate::step::shape::StepShape;
+
+/// Flat parameter-shaped buffers, `[layout.len]` each.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters {
+    /// Online network; written by Adam.
+    pub online: Buf<f32>,
+    /// Target network; written by Adam's EMA.
+    pub target: Buf<f32>,
+    /// First moment.
+    pub m: Buf<f32>,
+    /// Second moment.
+    pub v: Buf<f32>,
+    /// Gradient of the step; written by the weight-gradient products or their reduction.
+    pub grad: Buf<f32>,
+    /// Partial weight gradients `[splits, layout.len]` (the gradient itself when there is one split).
+    pub parts: Buf<f32>,
+}
+
+/// Activations of one forward pass over `rows` rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Activations {
+    /// Rows.
+    pub rows: usize,
+    /// h1 `[rows, H1]`.
+    pub h1: Buf<f32>,
+    /// h2 `[rows, H2]`.
+    pub h2: Buf<f32>,
+    /// Hidden layers of all heads `[rows, VH + D AH]`.
+    pub hidden: Buf<f32>,
+    /// Heads' outputs `[rows, logits]`, blocks as in `gpu::logits`.
+    pub logits: Buf<f32>,
+}
+
+impl Activations {
+    /// Allocates for `rows` rows.
+    pub fn alloc(memory: &mut impl Memory, shape: &StepShape, rows: usize, name: &str) -> Result<Self, ExecError> {
+        Ok(Self {
+            rows,
+            h1: memory.alloc(&format!("{name}.h1"), rows * shape.model.trunk1)?,
+            h2: memory.alloc(&format!("{name}.h2"), rows * shape.model.trunk2)?,
+            hidden: memory.alloc(&format!("{name}.hidden"), rows * shape.hidden)?,
+            logits: memory.alloc(&format!("{name}.logits"), rows * shape.logits)?,
+        })
+    }
+}
+
+/// The replay ring in device memory; slot i of every buffer is one transition.
+#[derive(Clone, Copy, Debug)]
+pub struct Replay {
+    /// Slots.
+    pub capacity: usize,
+    /// s `[capacity, stride]`.
+    pub states: Buf<f32>,
+    /// s' `[capacity, stride]`: the final observation of an episode where it ended.
+    pub next_states: Buf<f32>,
+    /// One byte per branch `[capacity]`.
+    pub actions: Buf<u64>,
+    /// r_n `[capacity]`.
+    pub rewards: Buf<f32>,
+    /// gamma^m (1 - terminated) `[capacity]`.
+    pub discounts: Buf<f32>,
+    /// Size and cursor.
+    pub words: Buf<u64>,
+}
+
+impl Replay {
+    /// Allocates an empty ring.
+    pub fn alloc(memory: &mut impl Memory, shape: &StepShape, capacity: usize) -> Result<Self, ExecError> {
+        Ok(Self {
+            capacity,
+            states: memory.alloc("replay.states", capacity * shape.stride)?,
+            next_states: memory.alloc("replay.next_states", capacity * shape.stride)?,
+            actions: memory.alloc("replay.actions", capacity)?,
+            rewards: memory.alloc("replay.rewards", capacity)?,
+            discounts: memory.alloc("replay.discounts", capacity)?,
+            words: memory.alloc("replay.words", ring::WORDS as usize)?,
+        })
+    }
+}
+
+/// The batch of a step; written by sampling (or uploaded by a test).
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// s, then s' `[2B, stride]`.
+    pub x: Buf<f32>,
+    /// One byte per branch `[B]`.
+    pub actions: Buf<u64>,
+    /// `[B]`.
+    pub rewards: Buf<f32>,
+    /// `[B]`.
+    pub discounts: Buf<f32>,
+    /// Importance weights `[B]`.
+    pub weights: Buf<f32>,
+    /// Replay slots `[B]`.
+    pub indices: Buf<u32>,
+}
+
+/// Everything a training step reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct StepBuffers {
+    /// Parameters and optimizer state.
+    pub parameters: Parameters,
+    /// The batch.
+    pub batch: Batch,
+    /// Online network on s and s', 2B rows.
+    pub online: Activations,
+    /// Target network on s', B rows.
+    pub target: Activations,
+    /// d loss / d logits `[B, logits]`; the padding stays zero.
+    pub d_logits: Buf<f32>,
+    /// d loss / d (hidden's argument) `[B, VH + D AH]`.
+    pub d_hidden: Buf<f32>,
+    /// d loss / d (h2's argument) `[B, H2]`.
+    pub d_h2: Buf<f32>,
+    /// d loss / d (h1's argument) `[B, H1]`.
+    pub d_h1: Buf<f32>,
+    /// Per-sample statistics `[B, 8]` (`c51_loss::stat`).
+    pub stats: Buf<f32>,
+    /// Cross-entropy per branch `[B, D]`.
+    pub cross_entropy: Buf<f32>,
+    /// E_m[z] - Q per branch `[B, D]`.
+    pub td_error: Buf<f32>,
+    /// Partial sums of squares of the gradient.
+    pub sums: Buf<f32>,
+    /// `[v_min, v_max]`.
+    pub support: Buf<f32>,
+    /// Optimizer numbers (`adam_ema::hyper`).
+    pub hyper: Buf<f64>,
+    /// Counters (`gpu::clock`).
+    pub clock: Buf<u64>,
+    /// Adam's own counter (`gpu::clock::adam`).
+    pub adam: Buf<u64>,
+    /// History rows `[history, 12]` (`step_signals::signal`).
+    pub history: Buf<f32>,
+}
+
+impl StepBuffers {
+    /// Allocates all buffers, zeroed, and writes support and hyper-parameters.
+    pub fn alloc(memory: &mut impl Memory, shape: &StepShape, optimizer: &Optimizer) -> Result<Self, ExecError> {
+        let (b, len) = (shape.batch, shape.layout.len);
+        let grad = memory.alloc("grad", len)?;
+        let parts = if shape.splits == 1 { grad } else { memory.alloc("grad.parts", shape.splits * len)? };
+        let buffers = Self {
+            parameters: Parameters {
+                online: memory.alloc("online", len)?,
+                target: memory.alloc("target", len)?,
+                m: memory.alloc("adam.m", len)?,
+                v: memory.alloc("adam.v", len)?,
+                grad,
+                parts,
+            },
+            batch: Batch {
+                x: memory.alloc("batch.x", 2 * b * shape.stride)?,
+                actions: memory.alloc("batch.actions", b)?,
+                rewards: memory.alloc("batch.rewards", b)?,
+                discounts: memory.alloc("batch.discounts", b)?,
+                weights: memory.alloc("batch.weights", b)?,
+                indices: memory.alloc("batch.indices", b)?,
+            },
+            online: Activations::alloc(memory, shape, 2 * b, "online")?,
+            target: Activations::alloc(memory, shape, b, "target")?,
+            d_logits: memory.alloc("d_logits", b * shape.logits)?,
+            d_hidden: memory.alloc("d_hidden", b * shape.hidden)?,
+            d_h2: memory.alloc("d_h2", b * shape.model.trunk2)?,
+            d_h1: memory.alloc("d_h1", b * shape.model.trunk1)?,
+            stats: memory.alloc("stats", b * stat::COLUMNS as usize)?,
+            cross_entropy: memory.alloc("cross_entropy", b * shape.branches)?,
+            td_error: memory.alloc("td_error", b * shape.branches)?,
+            sums: memory.alloc("grad.sums", shape.sums())?,
+            support: memory.alloc("support", 2)?,
+            hyper: memory.alloc("hyper", hyper::WORDS as usize)?,
+            clock: memory.alloc("clock", clock::WORDS as usize)?,
+            adam: memory.alloc("adam.clock", clock::adam::WORDS as usize)?,
+            history: memory.alloc("history", shape.history * signal::COLUMNS as usize)?,
+        };
+        memory.upload(buffers.support, &[shape.model.v_min, shape.model.v_max])?;
+        memory.upload(buffers.hyper, &hyper_words(optimizer))?;
+        Ok(buffers)
+    }
+}
+
+/// The optimizer's numbers as the device reads them. They are the decimal numbers of the configuration in f64, not
+/// their f32 roundings: 1 - beta2 of an f32 is wrong in its fifth digit.
+pub fn hyper_words(optimizer: &Optimizer) -> [f64; hyper::WORDS as usize] {
+    let numbers = cpu_path::Hyper::from(optimizer);
+    let mut words = [0.0; hyper::WORDS as usize];
+    words[hyper::LR as usize] = numbers.lr;
+    words[hyper::BETA1 as usize] = numbers.beta1;
+    words[hyper::BETA2 as usize] = numbers.beta2;
+    words[hyper::EPS as usize] = numbers.eps;
+    words[hyper::WEIGHT_DECAY as usize] = numbers.weight_decay;
+    words[hyper::MAX_NORM as usize] = numbers.max_grad_norm;
+    words[hyper::TAU as usize] = numbers.tau;
+    words[hyper::LN_BETA1 as usize] = numbers.beta1.ln();
+    words[hyper::LN_BETA2 as usize] = numbers.beta2.ln();
+    words
+}

@@ -1,0 +1,160 @@
+//! Shapes of a training step: everything the buffers and the record functions derive from the configuration.
+
+use settings::model::pad4;
+use settings::{Config, Layout, ModelShape, Precision};
+
+/// Who computes the matrix products.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Matmul {
+    /// cuBLASLt, one product a launch, branch heads on their own lanes.
+    #[default]
+    CublasLt,
+    /// The kernels of `gpu`, with fused epilogues and grouped launches.
+    Rust,
+}
+
+/// One linear layer: where its parameters lie and how wide it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// Name for errors, plans and profiles.
+    pub label: &'static str,
+    /// First weight in the flat buffer, `[outputs, inputs]`.
+    pub weight: usize,
+    /// First bias in the flat buffer.
+    pub bias: usize,
+    /// Input width.
+    pub inputs: usize,
+    /// Output width; for an output layer padded to a multiple of 4 (the extra rows are zero).
+    pub outputs: usize,
+}
+
+/// An output layer (value or branch): a [`Layer`] that reads a slice of the heads' hidden row.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// The layer.
+    pub layer: Layer,
+    /// First column of its input in a hidden row.
+    pub hidden: usize,
+    /// First column of its block in a row of logits.
+    pub column: usize,
+}
+
+/// Fixed shapes of one step.
+#[derive(Clone, Debug)]
+pub struct StepShape {
+    /// The network.
+    pub model: ModelShape,
+    /// Where its tensors lie.
+    pub layout: Layout,
+    /// B.
+    pub batch: usize,
+    /// Row stride of states: S padded to a multiple of 4.
+    pub stride: usize,
+    /// n_d, one byte per branch.
+    pub sizes: u64,
+    /// D.
+    pub branches: usize,
+    /// VH + D * AH.
+    pub hidden: usize,
+    /// Row stride of logits.
+    pub logits: usize,
+    /// sum n_d.
+    pub actions: usize,
+    /// First trunk layer.
+    pub trunk1: Layer,
+    /// Second trunk layer.
+    pub trunk2: Layer,
+    /// Hidden layers of all heads side by side.
+    pub heads1: Layer,
+    /// Value head's output layer, then the branches'.
+    pub outputs: Vec<Output>,
+    /// Arithmetic of products.
+    pub precision: Precision,
+    /// Backend of products.
+    pub matmul: Matmul,
+    /// Parts into which weight gradients split the batch (1 for cuBLASLt).
+    pub splits: usize,
+    /// Seed of the device's draws.
+    pub seed: u64,
+    /// Rows of the history buffer.
+    pub history: usize,
+}
+
+impl StepShape {
+    /// Rows of the history ring: an epoch's curves fit.
+    pub const HISTORY: usize = 4096;
+
+    /// Derives the shapes; the model must have passed [`ModelShape::check`].
+    pub fn new(config: &Config, matmul: Matmul) -> Self {
+        let model = config.model.clone();
+        let layout = Layout::main(&model);
+        let (s, h1, h2, k) = (model.state, model.trunk1, model.trunk2, model.atoms);
+        let hidden = model.heads_hidden();
+        let layer = |label, name: &str, inputs, outputs| Layer {
+            label,
+            weight: layout.offset(&format!("{name}.weight")),
+            bias: layout.offset(&format!("{name}.bias")),
+            inputs,
+            outputs,
+        };
+        let trunk1 = layer("trunk1", "trunk1", s, h1);
+        let trunk2 = layer("trunk2", "trunk2", h1, h2);
+        let heads1 = Layer {
+            label: "heads1",
+            weight: layout.heads1_weight,
+            bias: layout.heads1_bias,
+            inputs: h2,
+            outputs: hidden,
+        };
+        let mut outputs = vec![Output { layer: layer("v2", "v2", model.value_hidden, pad4(k)), hidden: 0, column: 0 }];
+        let mut column = pad4(k);
+        for (d, &n) in model.branches.iter().enumerate() {
+            let name = format!("a2.{d}");
+            let layer = layer("a2", &name, model.branch_hidden, pad4(n * k));
+            outputs.push(Output { layer, hidden: model.value_hidden + d * model.branch_hidden, column });
+            column += pad4(n * k);
+        }
+        Self {
+            batch: config.train.batch,
+            stride: pad4(s),
+            sizes: gpu::action::pack(&model.branches),
+            branches: model.branches.len(),
+            hidden,
+            logits: column,
+            actions: model.actions(),
+            trunk1,
+            trunk2,
+            heads1,
+            outputs,
+            precision: config.train.precision,
+            splits: if matmul == Matmul::Rust { 8 } else { 1 },
+            matmul,
+            seed: config.train.seed,
+            history: Self::HISTORY,
+            layout,
+            model,
+        }
+    }
+
+    /// Partial sums of squares of the gradient.
+    pub fn sums(&self) -> usize {
+        gpu::kernels::gradient_norm::partials(self.layout.len as u32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logit_columns_agree_with_the_kernels() {
+        let mut config = Config::default();
+        config.model.state = 80;
+        config.model.branches = vec![9, 3, 3, 64];
+        let shape = StepShape::new(&config, Matmul::Rust);
+        for (d, output) in shape.outputs.iter().skip(1).enumerate() {
+            assert_eq!(output.column as u32, gpu::logits::branch_column(shape.sizes, 51, d as u32));
+        }
+        assert_eq!(shape.logits as u32, gpu::logits::columns(shape.sizes, 4, 51));
+    }
+}
