@@ -1,0 +1,280 @@
+//! Reads `#[kernel(..)]` and the function under it, and says what is wrong where it is wrong.
+
+use proc_macro2::{Span, TokenStream};
+use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, Expr, FnArg, Ident, ItemFn, Pat, Result, ReturnType, Stmt, Token, Type, Visibility};
+
+/// Scalar argument types.
+const SCALARS: [&str; 6] = ["u32", "i32", "u64", "i64", "f32", "f64"];
+/// Buffer element types.
+const ELEMENTS: [&str; 7] = ["f32", "f64", "u32", "i32", "u64", "u16", "u8"];
+/// Buffer argument types.
+const BUFFERS: [&str; 3] = ["In", "Out", "InOut"];
+
+/// A kernel as written.
+pub struct Kernel {
+    pub name: Ident,
+    pub visibility: Visibility,
+    /// Doc comments, which go to the launch struct.
+    pub docs: Vec<Attribute>,
+    /// Other attributes (lint levels and the like), which go to the body.
+    pub attributes: Vec<Attribute>,
+    pub arguments: Vec<Argument>,
+    pub body: Vec<Stmt>,
+    pub block: Expr,
+    pub grid: Expr,
+    pub shared: Option<Expr>,
+    pub limits: Limits,
+    pub requires: Vec<Relation>,
+}
+
+/// One argument: name, type and what kind of PTX parameter it is.
+pub struct Argument {
+    pub name: Ident,
+    pub mutable: bool,
+    pub docs: Vec<Attribute>,
+    pub ty: Type,
+    pub kind: ArgumentKind,
+}
+
+pub enum ArgumentKind {
+    /// Passed by value; the type's name.
+    Scalar(String),
+    /// Passed as an address; `In`, `Out` or `InOut`, and the element type.
+    Buffer { access: String, element: Type, element_name: String },
+}
+
+/// Most instructions of each kind in the PTX entry; absent means none.
+#[derive(Default)]
+pub struct Limits {
+    pub barriers: Option<Expr>,
+    pub shuffles: Option<Expr>,
+    pub votes: Option<Expr>,
+    pub mmas: Option<Expr>,
+}
+
+/// One condition of `requires`, with its tokens as written for the error message.
+pub struct Relation {
+    pub expression: Expr,
+    pub text: TokenStream,
+}
+
+/// The attribute's keys.
+#[derive(Default)]
+struct Keys {
+    block: Option<Expr>,
+    grid: Option<Expr>,
+    shared: Option<Expr>,
+    limits: Limits,
+    requires: Option<Vec<Relation>>,
+}
+
+impl Kernel {
+    pub fn parse(attribute: TokenStream, item: TokenStream) -> Result<Kernel> {
+        let function: ItemFn = syn::parse2(item).map_err(|e| {
+            let text = format!("#[kernel] goes on a function: {e}");
+            Error::new(e.span(), text)
+        })?;
+        let keys = Keys::parse.parse2(attribute)?;
+        refuse_unsupported(&function)?;
+
+        let name = function.sig.ident;
+        let missing = |key: &str, example: &str| {
+            Error::new(Span::call_site(), format!("kernel `{name}` has no `{key}`: add `{key} = {example}`"))
+        };
+        let block = keys.block.ok_or_else(|| missing("block", "256"))?;
+        let grid = keys.grid.ok_or_else(|| missing("grid", "n.div_ceil(256)"))?;
+
+        let mut arguments = Vec::new();
+        let mut errors: Option<Error> = None;
+        for input in &function.sig.inputs {
+            match Argument::parse(input) {
+                Ok(argument) => arguments.push(argument),
+                Err(error) => match &mut errors {
+                    Some(errors) => errors.combine(error),
+                    None => errors = Some(error),
+                },
+            }
+        }
+        if let Some(error) = errors {
+            return Err(error);
+        }
+
+        let (docs, attributes) = function.attrs.into_iter().partition(|a| a.path().is_ident("doc"));
+        Ok(Kernel {
+            name,
+            visibility: function.vis,
+            docs,
+            attributes,
+            arguments,
+            body: function.block.stmts,
+            block,
+            grid,
+            shared: keys.shared,
+            limits: keys.limits,
+            requires: keys.requires.unwrap_or_default(),
+        })
+    }
+}
+
+/// A kernel is a plain function without result: anything else has no meaning as a PTX entry.
+fn refuse_unsupported(function: &ItemFn) -> Result<()> {
+    let sig = &function.sig;
+    let refuse = |span: Span, what: &str| Err(Error::new(span, format!("a kernel cannot be {what}")));
+    if let Some(token) = &sig.asyncness {
+        return refuse(token.span(), "async");
+    }
+    if let Some(token) = &sig.constness {
+        return refuse(token.span(), "const");
+    }
+    if let Some(token) = &sig.unsafety {
+        return refuse(token.span(), "unsafe: its launch contract goes into `requires`");
+    }
+    if let Some(abi) = &sig.abi {
+        return refuse(abi.span(), "extern: the attribute gives it the PTX calling convention");
+    }
+    if let Some(parameter) = sig.generics.params.first() {
+        return refuse(parameter.span(), "generic: a PTX entry has one set of parameters");
+    }
+    if let Some(clause) = &sig.generics.where_clause {
+        return refuse(clause.span(), "generic");
+    }
+    if let Some(variadic) = &sig.variadic {
+        return refuse(variadic.span(), "variadic");
+    }
+    if let ReturnType::Type(_, ty) = &sig.output {
+        return Err(Error::new(ty.span(), "a kernel returns nothing: write results to an `Out` buffer"));
+    }
+    Ok(())
+}
+
+impl Argument {
+    fn parse(input: &FnArg) -> Result<Argument> {
+        let FnArg::Typed(input) = input else {
+            return Err(Error::new(input.span(), "a kernel has no `self`"));
+        };
+        let Pat::Ident(pattern) = &*input.pat else {
+            return Err(Error::new(input.pat.span(), "a kernel argument is a plain name"));
+        };
+        if pattern.by_ref.is_some() || pattern.subpat.is_some() {
+            return Err(Error::new(pattern.span(), "a kernel argument is a plain name"));
+        }
+        if let Some(attribute) = input.attrs.iter().find(|a| !a.path().is_ident("doc")) {
+            return Err(Error::new(attribute.span(), "only doc comments are allowed on a kernel argument"));
+        }
+        Ok(Argument {
+            name: pattern.ident.clone(),
+            mutable: pattern.mutability.is_some(),
+            docs: input.attrs.clone(),
+            ty: (*input.ty).clone(),
+            kind: ArgumentKind::parse(&input.ty)?,
+        })
+    }
+}
+
+impl ArgumentKind {
+    fn parse(ty: &Type) -> Result<ArgumentKind> {
+        let unsupported = || {
+            Error::new(
+                ty.span(),
+                format!(
+                    "unsupported kernel argument type: use a scalar ({}) or a buffer ({} of {})",
+                    SCALARS.join(", "),
+                    BUFFERS.join(", "),
+                    ELEMENTS.join(", ")
+                ),
+            )
+        };
+        let Type::Path(path) = ty else { return Err(unsupported()) };
+        let segment = path.path.segments.last().ok_or_else(unsupported)?;
+        let name = segment.ident.to_string();
+        match &segment.arguments {
+            syn::PathArguments::None if SCALARS.contains(&name.as_str()) => Ok(ArgumentKind::Scalar(name)),
+            syn::PathArguments::AngleBracketed(arguments) if BUFFERS.contains(&name.as_str()) => {
+                let mut arguments = arguments.args.iter();
+                let (Some(syn::GenericArgument::Type(element)), None) = (arguments.next(), arguments.next()) else {
+                    return Err(unsupported());
+                };
+                let Type::Path(path) = element else { return Err(unsupported()) };
+                let element_name = path.path.segments.last().ok_or_else(unsupported)?.ident.to_string();
+                if !ELEMENTS.contains(&element_name.as_str()) {
+                    let text = format!("unsupported buffer element: use one of {}", ELEMENTS.join(", "));
+                    return Err(Error::new(element.span(), text));
+                }
+                Ok(ArgumentKind::Buffer { access: name, element: element.clone(), element_name })
+            }
+            _ => Err(unsupported()),
+        }
+    }
+}
+
+impl Keys {
+    fn parse(input: ParseStream) -> Result<Keys> {
+        let mut keys = Keys::default();
+        while !input.is_empty() {
+            let key: Ident = input.parse()?;
+            match key.to_string().as_str() {
+                "block" => set(&mut keys.block, &key, value(input)?)?,
+                "grid" => set(&mut keys.grid, &key, value(input)?)?,
+                "shared" => set(&mut keys.shared, &key, value(input)?)?,
+                "barriers" => set(&mut keys.limits.barriers, &key, value(input)?)?,
+                "shuffles" => set(&mut keys.limits.shuffles, &key, value(input)?)?,
+                "votes" => set(&mut keys.limits.votes, &key, value(input)?)?,
+                "mmas" => set(&mut keys.limits.mmas, &key, value(input)?)?,
+                "requires" => {
+                    let content;
+                    syn::parenthesized!(content in input);
+                    set(&mut keys.requires, &key, relations(&content)?)?;
+                }
+                other => {
+                    let text = format!(
+                        "unknown key `{other}`: a kernel has `block`, `grid`, `shared`, `barriers`, `shuffles`, \
+                         `votes`, `mmas` and `requires(..)`"
+                    );
+                    return Err(Error::new(key.span(), text));
+                }
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// `= expression` after a key.
+fn value(input: ParseStream) -> Result<Expr> {
+    input.parse::<Token![=]>()?;
+    input.parse()
+}
+
+/// Stores a key's value; a second one is an error.
+fn set<T>(slot: &mut Option<T>, key: &Ident, value: T) -> Result<()> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::new(key.span(), format!("`{key}` is given twice"))),
+    }
+}
+
+/// The comma-separated conditions inside `requires(..)`.
+fn relations(input: ParseStream) -> Result<Vec<Relation>> {
+    let mut relations = Vec::new();
+    while !input.is_empty() {
+        let mut cursor = input.cursor();
+        let expression: Expr = input.parse()?;
+        let end = input.cursor();
+        // The tokens as written keep their spacing, which a parsed expression does not.
+        let mut text = TokenStream::new();
+        while cursor != end {
+            let Some((token, next)) = cursor.token_tree() else { break };
+            text.extend([token]);
+            cursor = next;
+        }
+        relations.push(Relation { expression, text });
+        if !input.is_empty() {
+            input.parse::<Token![,]>()?;
+        }
+    }
+    Ok(relations)
+}
