@@ -10,6 +10,7 @@ pub mod action;
 pub mod clock;
 pub mod kernels;
 pub mod logits;
+pub mod market;
 pub mod philox;
 
 #[cfg(not(target_arch = "nvptx64"))]

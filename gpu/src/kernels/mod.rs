@@ -7,6 +7,9 @@ pub mod c51_loss;
 pub mod distribution;
 pub mod dueling_q;
 pub mod gradient_norm;
+pub mod market_count;
+pub mod market_observe;
+pub mod market_step;
 pub mod philox_fill;
 pub mod sample_gather;
 pub mod select_action;
@@ -30,6 +33,9 @@ pub const KERNELS: &[&KernelDecl] = &[
     &dueling_q::DuelingQWide::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
+    &market_count::MarketCount::DECL,
+    &market_observe::MarketObserve::DECL,
+    &market_step::MarketStep::DECL,
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,

@@ -1,0 +1,334 @@
+//! The bars of a file as the environment reads them, and the part of them that a run may use.
+
+use core::ops::Range;
+
+use super::{
+    error::MarketError,
+    observe::StateShape,
+    order::Bar,
+    view::{Features, Prices, Runs, Times},
+};
+
+/// Milliseconds in the year that yearly rates refer to: 365 days (the Actual/365 Fixed convention).
+pub const YEAR_MS: f64 = 365.0 * 86_400_000.0;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Which side of the book a file's prices are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BarSide {
+    /// Mid prices.
+    #[default]
+    Mid,
+    /// Bid prices: mid = bid / (1 - half_spread).
+    Bid,
+    /// Ask prices: mid = ask / (1 + half_spread).
+    Ask,
+}
+
+/// Columns of a bar file, each `[T]`.
+#[derive(Clone, Copy, Debug)]
+pub struct BarColumns<'a> {
+    /// Time of the bar, epoch milliseconds UTC, strictly increasing.
+    pub time_ms: &'a [i64],
+    /// First price.
+    pub open: &'a [f64],
+    /// Highest price.
+    pub high: &'a [f64],
+    /// Lowest price.
+    pub low: &'a [f64],
+    /// Last price.
+    pub close: &'a [f64],
+}
+
+/// All bars of a file: prices at the mid, times, features, and the runs without a gap. The vectors are public
+/// because they are what the device buffers hold.
+#[derive(Clone, Debug)]
+pub struct MarketTable {
+    /// Mid open, high, low, close, row-major `[T, 4]`.
+    pub prices: Vec<f64>,
+    /// Years since the bar before, `[T]`; 0 for the first bar.
+    pub elapsed: Vec<f64>,
+    /// Sine and cosine of 2 pi (UTC time of day), row-major `[T, 2]`.
+    pub clock: Vec<f32>,
+    /// Bar features, row-major `[T, F]`.
+    pub features: Vec<f32>,
+    shape: StateShape,
+    runs: Vec<Range<usize>>,
+}
+
+impl MarketTable {
+    /// Checks and converts the columns of a file.
+    ///
+    /// `features` are row-major `[T, F]`, F = `shape.features`. `runs` are the maximal runs of bars without a gap
+    /// whose features are all defined, in order; a window of W = `shape.window` bars and an episode stay inside one.
+    /// `side` and `half_spread` turn the file's prices into mid prices, to which all order rules apply: a market buy
+    /// on an ask file then fills at the file's price (before slippage and impact) and a sell a whole spread lower.
+    ///
+    /// # Errors
+    /// [`MarketError`] with the first bar, column and value that is wrong; nothing is repaired.
+    pub fn new(
+        columns: BarColumns,
+        features: Vec<f32>,
+        shape: StateShape,
+        runs: &[Range<usize>],
+        side: BarSide,
+        half_spread: f64,
+    ) -> Result<Self, MarketError> {
+        let bars = columns.close.len();
+        check_lengths(&columns, &features, shape)?;
+        check_prices(&columns)?;
+        check_runs(runs, bars, &features, shape)?;
+
+        let to_mid = match side {
+            BarSide::Mid => 1.0,
+            BarSide::Bid => 1.0 / (1.0 - half_spread),
+            BarSide::Ask => 1.0 / (1.0 + half_spread),
+        };
+        let mut prices = Vec::with_capacity(4 * bars);
+        let mut elapsed = Vec::with_capacity(bars);
+        let mut clock = Vec::with_capacity(2 * bars);
+        for t in 0..bars {
+            for column in [columns.open, columns.high, columns.low, columns.close] {
+                prices.push(column[t] * to_mid);
+            }
+            let time = columns.time_ms[t];
+            elapsed.push(if t == 0 { 0.0 } else { (time - columns.time_ms[t - 1]) as f64 / YEAR_MS });
+            let angle = core::f64::consts::TAU * (time.rem_euclid(DAY_MS) as f64 / DAY_MS as f64);
+            clock.extend([libm::sin(angle) as f32, libm::cos(angle) as f32]);
+        }
+        Ok(Self { prices, elapsed, clock, features, shape, runs: runs.to_vec() })
+    }
+
+    /// T.
+    pub fn bars(&self) -> usize {
+        self.elapsed.len()
+    }
+
+    /// W and F.
+    pub fn shape(&self) -> StateShape {
+        self.shape
+    }
+
+    /// c of the reward: 1 / standard deviation (ddof 1) of the log returns log(close_t / close_{t-1}) with both bars
+    /// in `range` and in one run: neither other parts nor gaps enter.
+    ///
+    /// # Errors
+    /// [`MarketError::NoVariance`] with fewer than two returns, or when they are equal.
+    pub fn reward_scale(&self, range: Range<usize>) -> Result<f64, MarketError> {
+        let returns: Vec<f64> = self
+            .runs
+            .iter()
+            .flat_map(|run| run.start.max(range.start) + 1..run.end.min(range.end).max(1))
+            .map(|t| libm::log(self.close(t as u32) / self.close(t as u32 - 1)))
+            .collect();
+        let n = returns.len() as f64;
+        let mean = returns.iter().sum::<f64>() / n;
+        let deviation = (returns.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0)).sqrt();
+        // Equal returns leave a deviation of rounding errors: each return is exact to a few eps (of 1, since it is
+        // the logarithm of a quotient near 1).
+        if returns.len() < 2 || deviation <= 8.0 * f64::EPSILON {
+            return Err(MarketError::NoVariance { returns: returns.len() });
+        }
+        Ok(1.0 / deviation)
+    }
+}
+
+impl Prices for MarketTable {
+    fn bar(&self, t: u32) -> Bar {
+        let row = &self.prices[4 * t as usize..4 * t as usize + 4];
+        Bar { open: row[0], high: row[1], low: row[2], close: row[3] }
+    }
+
+    fn close(&self, t: u32) -> f64 {
+        self.prices[4 * t as usize + 3]
+    }
+}
+
+impl Times for MarketTable {
+    fn elapsed(&self, t: u32) -> f64 {
+        self.elapsed[t as usize]
+    }
+}
+
+impl Features for MarketTable {
+    fn feature(&self, i: u32) -> f32 {
+        self.features[i as usize]
+    }
+
+    fn clock(&self, t: u32) -> [f32; 2] {
+        [self.clock[2 * t as usize], self.clock[2 * t as usize + 1]]
+    }
+}
+
+/// Which bars of a table a run may use: the training, validation or test part.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// First bar behind the run of decision bars that contains t, `[T]`; 0 where no decision is possible.
+    pub run_end: Vec<u32>,
+    /// Bars at which a training episode may start, at least one.
+    pub starts: Vec<u32>,
+    range: Range<usize>,
+}
+
+impl Part {
+    /// The decision bars of `range`: bars in it at which a window of W bars ends that lies inside one run. The window
+    /// may reach back to bars before the range, which are the past; a purge between parts is the caller's choice of
+    /// ranges. Episodes start at any decision bar that another one follows.
+    ///
+    /// # Errors
+    /// [`MarketError::Run`] for a range outside the table, [`MarketError::NoStart`] if no step fits.
+    pub fn new(table: &MarketTable, range: Range<usize>) -> Result<Self, MarketError> {
+        if range.start >= range.end || range.end > table.bars() {
+            return Err(MarketError::Run {
+                index: 0,
+                from: range.start,
+                to: range.end,
+                reason: "is empty or outside the table",
+            });
+        }
+        let window = table.shape.window as usize;
+        let mut run_end = vec![0; table.bars()];
+        let mut starts = Vec::new();
+        for run in &table.runs {
+            let from = (run.start + window - 1).max(range.start);
+            let to = run.end.min(range.end);
+            if from < to {
+                run_end[from..to].fill(to as u32);
+                starts.extend(from as u32..to as u32 - 1);
+            }
+        }
+        if starts.is_empty() {
+            return Err(MarketError::NoStart { from: range.start, to: range.end, window });
+        }
+        Ok(Self { run_end, starts, range })
+    }
+
+    /// The part's bars.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// The one start of a backtest: the first decision bar that another one follows.
+    pub fn backtest_start(&self) -> &[u32] {
+        &self.starts[..1]
+    }
+
+    /// Last bar of the part, where a backtest ends.
+    pub fn last(&self) -> u32 {
+        self.range.end as u32 - 1
+    }
+
+    /// Steps of a backtest: one per bar from the first decision bar to the last bar.
+    pub fn backtest_steps(&self) -> usize {
+        (self.last() - self.starts[0]) as usize
+    }
+}
+
+/// A part's runs with the starts that a mode uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunView<'a> {
+    pub run_end: &'a [u32],
+    pub starts: &'a [u32],
+}
+
+impl Runs for RunView<'_> {
+    fn run_end(&self, t: u32) -> u32 {
+        self.run_end[t as usize]
+    }
+
+    fn starts(&self) -> u32 {
+        self.starts.len() as u32
+    }
+
+    fn start(&self, i: u32) -> u32 {
+        self.starts[i as usize]
+    }
+}
+
+fn check_lengths(columns: &BarColumns, features: &[f32], shape: StateShape) -> Result<(), MarketError> {
+    let bars = columns.close.len();
+    let lengths = [
+        ("time", columns.time_ms.len()),
+        ("open", columns.open.len()),
+        ("high", columns.high.len()),
+        ("low", columns.low.len()),
+    ];
+    for (column, got) in lengths {
+        if got != bars {
+            return Err(MarketError::Length { column, got, expected: bars });
+        }
+    }
+    if shape.window == 0 || shape.features == 0 {
+        let value = shape.window as f64;
+        return Err(MarketError::Param {
+            name: "window",
+            value,
+            expected: "at least one bar and one feature",
+        });
+    }
+    let expected = bars * shape.features as usize;
+    if features.len() != expected {
+        return Err(MarketError::Length { column: "features", got: features.len(), expected });
+    }
+    // Kernels index with u32; t + episode stays below 2^31 too.
+    let most = (1 << 30) / (shape.features as usize).max(4);
+    if bars > most {
+        return Err(MarketError::TooLarge { what: "bars", got: bars, most });
+    }
+    Ok(())
+}
+
+fn check_prices(columns: &BarColumns) -> Result<(), MarketError> {
+    for t in 0..columns.close.len() {
+        let (low, high) = (columns.low[t], columns.high[t]);
+        let named = [("open", columns.open[t]), ("high", high), ("low", low), ("close", columns.close[t])];
+        for (column, value) in named {
+            if !(value.is_finite() && value > 0.0) {
+                let reason = "is not a positive finite number";
+                return Err(MarketError::Price { bar: t, column, value, reason });
+            }
+        }
+        for (column, value) in named {
+            if value < low || value > high {
+                return Err(MarketError::Price {
+                    bar: t,
+                    column,
+                    value,
+                    reason: "is outside the bar's low to high",
+                });
+            }
+        }
+        if t > 0 && columns.time_ms[t] <= columns.time_ms[t - 1] {
+            let (time_ms, before_ms) = (columns.time_ms[t], columns.time_ms[t - 1]);
+            return Err(MarketError::Time { bar: t, time_ms, before_ms });
+        }
+    }
+    Ok(())
+}
+
+fn check_runs(
+    runs: &[Range<usize>],
+    bars: usize,
+    features: &[f32],
+    shape: StateShape,
+) -> Result<(), MarketError> {
+    let mut free = 0;
+    for (index, run) in runs.iter().enumerate() {
+        let err = |reason| Err(MarketError::Run { index, from: run.start, to: run.end, reason });
+        if run.start >= run.end || run.end > bars {
+            return err("is empty or outside the table");
+        }
+        if run.start < free {
+            return err("overlaps the run before it");
+        }
+        free = run.end;
+        let width = shape.features as usize;
+        for (i, &value) in features.iter().enumerate().take(run.end * width).skip(run.start * width) {
+            if !value.is_finite() {
+                return Err(MarketError::Feature { bar: i / width, feature: i % width, value });
+            }
+        }
+    }
+    Ok(())
+}
