@@ -7,14 +7,10 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(
-        abi_unadjusted,
-        asm_experimental_arch,
-        core_float_math,
-        link_llvm_intrinsics,
-        stdarch_nvptx
-    )
+    feature(abi_unadjusted, asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx)
 )]
+// The device side stands in for a part of the compiler's own library: it needs what that one uses.
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
 #![warn(missing_docs)]
 
 mod element;
@@ -34,7 +30,8 @@ pub use host::{
     buffer::{self, Buf},
     contract::{self, ArgumentValue, ContractError},
     kernel::{
-        Access, AccessKind, Dim3, ElementType, Kernel, KernelDecl, Param, ParamPointers, ParamType, ParamWords,
+        Access, AccessKind, Dim3, ElementType, Kernel, KernelDecl, Param, ParamPointers, ParamType,
+        ParamWords,
     },
     shared, thread, warp,
 };

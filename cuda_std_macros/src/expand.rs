@@ -47,7 +47,9 @@ fn device_entry(kernel: &Kernel) -> TokenStream {
         let mutable = mutability(argument);
         match &argument.kind {
             ArgumentKind::Scalar(_) => quote!(#mutable #name: #ty),
-            ArgumentKind::Buffer { access, element, .. } if access == "In" => quote!(#name: &'static [#element; 0]),
+            ArgumentKind::Buffer { access, element, .. } if access == "In" => {
+                quote!(#name: &'static [#element; 0])
+            }
             ArgumentKind::Buffer { element, .. } => quote!(#name: *mut #element),
         }
     });

@@ -3,7 +3,9 @@
 use proc_macro2::{Span, TokenStream};
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, FnArg, Ident, ItemFn, Pat, Result, ReturnType, Stmt, Token, Type, Visibility};
+use syn::{
+    Attribute, Error, Expr, FnArg, Ident, ItemFn, Pat, Result, ReturnType, Stmt, Token, Type, Visibility,
+};
 
 /// Scalar argument types.
 const SCALARS: [&str; 6] = ["u32", "i32", "u64", "i64", "f32", "f64"];
@@ -193,7 +195,8 @@ impl ArgumentKind {
             syn::PathArguments::None if SCALARS.contains(&name.as_str()) => Ok(ArgumentKind::Scalar(name)),
             syn::PathArguments::AngleBracketed(arguments) if BUFFERS.contains(&name.as_str()) => {
                 let mut arguments = arguments.args.iter();
-                let (Some(syn::GenericArgument::Type(element)), None) = (arguments.next(), arguments.next()) else {
+                let (Some(syn::GenericArgument::Type(element)), None) = (arguments.next(), arguments.next())
+                else {
                     return Err(unsupported());
                 };
                 let Type::Path(path) = element else { return Err(unsupported()) };

@@ -81,7 +81,8 @@ pub trait SharedQuad: SharedElement {
     unsafe fn store4(address: u32, value: [Self; 4]);
 }
 
-/// Not `pure`, and with the default memory clobber: a load may not move over a barrier or a store.
+/// `nomem` without `pure`: LLVM keeps these in order among each other and with barriers (it treats them as
+/// accesses of memory that the program cannot see), but may move accesses of global memory over them.
 macro_rules! shared_element {
     ($($ty:ident $class:ident $suffix:literal;)*) => { $(
         impl SharedElement for $ty {
@@ -91,7 +92,7 @@ macro_rules! shared_element {
                 // SAFETY: the caller vouches for the address, here and below.
                 unsafe {
                     asm!(concat!("ld.shared.", $suffix, " {}, [{}];"), out($class) value, in(reg32) address,
-                        options(nostack, preserves_flags));
+                        options(nomem, nostack, preserves_flags));
                 }
                 value
             }
@@ -100,7 +101,7 @@ macro_rules! shared_element {
                 // SAFETY: see `load`.
                 unsafe {
                     asm!(concat!("st.shared.", $suffix, " [{}], {};"), in(reg32) address, in($class) value,
-                        options(nostack, preserves_flags));
+                        options(nomem, nostack, preserves_flags));
                 }
             }
         }
@@ -123,7 +124,7 @@ macro_rules! shared_quad {
                 // SAFETY: the caller vouches for the address, here and below.
                 unsafe {
                     asm!("ld.shared.v2.b32 {{{}, {}}}, [{}];", out(reg32) a, out(reg32) b, in(reg32) address,
-                        options(nostack, preserves_flags));
+                        options(nomem, nostack, preserves_flags));
                 }
                 [a, b]
             }
@@ -132,7 +133,7 @@ macro_rules! shared_quad {
                 // SAFETY: see `load2`.
                 unsafe {
                     asm!("st.shared.v2.b32 [{}], {{{}, {}}};", in(reg32) address, in(reg32) a, in(reg32) b,
-                        options(nostack, preserves_flags));
+                        options(nomem, nostack, preserves_flags));
                 }
             }
             #[inline(always)]
@@ -141,7 +142,7 @@ macro_rules! shared_quad {
                 // SAFETY: see `load2`.
                 unsafe {
                     asm!("ld.shared.v4.b32 {{{}, {}, {}, {}}}, [{}];", out(reg32) a, out(reg32) b,
-                        out(reg32) c, out(reg32) d, in(reg32) address, options(nostack, preserves_flags));
+                        out(reg32) c, out(reg32) d, in(reg32) address, options(nomem, nostack, preserves_flags));
                 }
                 [a, b, c, d]
             }
@@ -150,7 +151,7 @@ macro_rules! shared_quad {
                 // SAFETY: see `load2`.
                 unsafe {
                     asm!("st.shared.v4.b32 [{}], {{{}, {}, {}, {}}};", in(reg32) address, in(reg32) a,
-                        in(reg32) b, in(reg32) c, in(reg32) d, options(nostack, preserves_flags));
+                        in(reg32) b, in(reg32) c, in(reg32) d, options(nomem, nostack, preserves_flags));
                 }
             }
         }
@@ -215,7 +216,7 @@ pub fn copy_async16(dst: Shared<f32>, dst_i: u32, src: &In<f32>, src_i: u32, byt
     // SAFETY: the emulator checks both ranges. `cp.async` needs no convergence.
     unsafe {
         asm!("cp.async.cg.shared.global [{}], [{}], 16, {};", in(reg32) dst.at(dst_i),
-            in(reg64) src.address(src_i), in(reg32) bytes, options(nostack, preserves_flags));
+            in(reg64) src.address(src_i), in(reg32) bytes, options(nomem, nostack, preserves_flags));
     }
 }
 
@@ -225,7 +226,7 @@ pub fn copy_async4(dst: Shared<f32>, dst_i: u32, src: &In<f32>, src_i: u32, byte
     // SAFETY: see `copy_async16`.
     unsafe {
         asm!("cp.async.ca.shared.global [{}], [{}], 4, {};", in(reg32) dst.at(dst_i),
-            in(reg64) src.address(src_i), in(reg32) bytes, options(nostack, preserves_flags));
+            in(reg64) src.address(src_i), in(reg32) bytes, options(nomem, nostack, preserves_flags));
     }
 }
 
@@ -233,7 +234,7 @@ pub fn copy_async4(dst: Shared<f32>, dst_i: u32, src: &In<f32>, src_i: u32, byte
 #[inline(always)]
 pub fn copy_commit() {
     // SAFETY: needs nothing.
-    unsafe { asm!("cp.async.commit_group;", options(nostack, preserves_flags)) }
+    unsafe { asm!("cp.async.commit_group;", options(nomem, nostack, preserves_flags)) }
 }
 
 /// Waits until at most the N newest groups of this thread are under way. Other threads see the data after the
@@ -241,5 +242,5 @@ pub fn copy_commit() {
 #[inline(always)]
 pub fn copy_wait<const N: usize>() {
     // SAFETY: needs nothing.
-    unsafe { asm!("cp.async.wait_group {};", const N, options(nostack, preserves_flags)) }
+    unsafe { asm!("cp.async.wait_group {};", const N, options(nomem, nostack, preserves_flags)) }
 }

@@ -102,7 +102,12 @@ pub fn write4<T: Quad>(target: Target<T>, i: u32, value: [T; 4], at: &'static Lo
 
 /// Replaces element i by `f` of it and returns what was there. Atomic, because one emulated thread runs at a time
 /// and switches only at barriers and warp operations.
-pub fn update<T: Element>(target: Target<T>, i: u32, f: impl FnOnce(T) -> T, at: &'static Location<'static>) -> T {
+pub fn update<T: Element>(
+    target: Target<T>,
+    i: u32,
+    f: impl FnOnce(T) -> T,
+    at: &'static Location<'static>,
+) -> T {
     let address = target.address(i, 1, align_of::<T>(), AccessKind::ReadWrite, at);
     // SAFETY: as in `read`.
     unsafe {

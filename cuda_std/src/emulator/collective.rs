@@ -12,7 +12,9 @@ pub fn complete(lanes: &mut [Thread]) {
     match exchanges[0].operation {
         Operation::Sync => {}
         Operation::ShuffleXor => shuffle(lanes, &exchanges, |lane, mask| lane ^ mask as usize),
-        Operation::ShuffleDown => shuffle(lanes, &exchanges, |lane, delta| lane.saturating_add(delta as usize)),
+        Operation::ShuffleDown => {
+            shuffle(lanes, &exchanges, |lane, delta| lane.saturating_add(delta as usize))
+        }
         Operation::ShuffleUp => shuffle(lanes, &exchanges, |lane, delta| lane.wrapping_sub(delta as usize)),
         Operation::ShuffleIndex => shuffle(lanes, &exchanges, |_, source| source as usize % LANES),
         Operation::Ballot => vote(lanes, &exchanges, |mask| mask),
@@ -62,7 +64,8 @@ fn mma(lanes: &mut [Thread], exchanges: &[Exchange; LANES], operands: fn(&[Excha
         for i in 0..4 {
             let (row, column) = (g + 8 * (i / 2), 2 * t + i % 2);
             let c = f64::from(f32::from_bits(exchanges[lane].words[6 + i]));
-            let sum = a[row].iter().zip(&b[column]).fold(c, |sum, (a, b)| sum + f64::from(*a) * f64::from(*b));
+            let sum =
+                a[row].iter().zip(&b[column]).fold(c, |sum, (a, b)| sum + f64::from(*a) * f64::from(*b));
             thread.exchange.words[i] = (sum as f32).to_bits();
         }
     }

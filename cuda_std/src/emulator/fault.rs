@@ -132,7 +132,9 @@ pub enum Fault {
         bytes: u32,
     },
     /// Two unordered accesses to one word of shared memory, at least one of them a write.
-    #[error("{at}: {access} of shared byte {byte} races with the {other_access} by thread {other_thread} at {other}")]
+    #[error(
+        "{at}: {access} of shared byte {byte} races with the {other_access} by thread {other_thread} at {other}"
+    )]
     SharedRace {
         /// The later of the two in this interleaving.
         at: Site,
@@ -156,7 +158,9 @@ pub enum Fault {
         byte: u32,
     },
     /// An access to shared memory into which an asynchronous copy is still under way.
-    #[error("{at}: {access} of shared byte {byte}, into which thread {copy_thread} copies since {copy} without a wait")]
+    #[error(
+        "{at}: {access} of shared byte {byte}, into which thread {copy_thread} copies since {copy} without a wait"
+    )]
     CopyNotAwaited {
         /// The access.
         at: Site,

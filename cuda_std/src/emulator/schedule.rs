@@ -256,7 +256,8 @@ impl<K: Kernel> Launch<'_, K> {
         }
         let context = self.context();
         let State::Barrier(first) = context.threads[0].state else { return Err(self.stuck()) };
-        let other = context.threads.iter().position(|t| !matches!(t.state, State::Barrier(at) if at == first));
+        let other =
+            context.threads.iter().position(|t| !matches!(t.state, State::Barrier(at) if at == first));
         if let Some(missing) = other {
             return Err(Fault::BarrierNotReached {
                 at: context.site_of(0, first.into()),
@@ -281,7 +282,9 @@ impl<K: Kernel> Launch<'_, K> {
         let context = self.context();
         let first = warp * LANES;
         let lanes = first..first + LANES;
-        if let Some(missing) = lanes.clone().find(|t| !same_operation(&context.threads[first], &context.threads[*t])) {
+        if let Some(missing) =
+            lanes.clone().find(|t| !same_operation(&context.threads[first], &context.threads[*t]))
+        {
             return Err(not_converged(context, first, missing as u32, elsewhere(&context.threads[missing])));
         }
         collective::complete(&mut context.threads[lanes.clone()]);

@@ -244,9 +244,13 @@ mod tests {
                     }
                 };
                 let record = memory.record(thread, at);
-                let expected = history.iter().any(|(wrote, earlier)| (*wrote || write) && earlier.races(&record));
-                let found =
-                    if write { memory.write(0, Some(1), thread, at).err() } else { memory.read(0, thread, at).err() };
+                let expected =
+                    history.iter().any(|(wrote, earlier)| (*wrote || write) && earlier.races(&record));
+                let found = if write {
+                    memory.write(0, Some(1), thread, at).err()
+                } else {
+                    memory.read(0, thread, at).err()
+                };
                 assert_eq!(matches!(found, Some(Conflict::Race(..))), expected, "sequence {code}");
                 history.push((write, record));
                 if expected {

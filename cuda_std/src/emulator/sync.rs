@@ -40,9 +40,10 @@ impl Operation {
     /// The key of `#[kernel]` that limits it.
     fn limit(self) -> &'static str {
         match self {
-            Operation::ShuffleXor | Operation::ShuffleDown | Operation::ShuffleUp | Operation::ShuffleIndex => {
-                "shuffles"
-            }
+            Operation::ShuffleXor
+            | Operation::ShuffleDown
+            | Operation::ShuffleUp
+            | Operation::ShuffleIndex => "shuffles",
             Operation::Sync | Operation::Ballot | Operation::Any | Operation::All => "votes",
             Operation::MmaTf32 | Operation::MmaBf16 => "mmas",
         }
@@ -64,7 +65,8 @@ impl Exchange {
     pub const WORDS: usize = 10;
 
     /// Nothing to exchange.
-    pub const NONE: Exchange = Exchange { operation: Operation::Sync, argument: 0, words: [0; Exchange::WORDS] };
+    pub const NONE: Exchange =
+        Exchange { operation: Operation::Sync, argument: 0, words: [0; Exchange::WORDS] };
 }
 
 /// Waits at a block barrier.
@@ -84,7 +86,12 @@ pub fn barrier(at: &'static Location<'static>) {
 }
 
 /// Waits at a warp operation and returns the first words of its result.
-pub fn collective(operation: Operation, argument: u32, operands: &[u32], at: &'static Location<'static>) -> [u32; 4] {
+pub fn collective(
+    operation: Operation,
+    argument: u32,
+    operands: &[u32],
+    at: &'static Location<'static>,
+) -> [u32; 4] {
     let declared = context::with(|context| {
         let declared = match operation.limit() {
             "shuffles" => context.decl.shuffles,

@@ -88,9 +88,10 @@ impl fmt::Display for ContractError {
                 GRID_LIMIT.x, GRID_LIMIT.y
             )?,
             Breach::Shared(u32::MAX) => f.write_str("the size of the shared memory overflows")?,
-            Breach::Shared(bytes) => {
-                write!(f, "{bytes} bytes of shared memory a block are more than any device has ({SHARED_LIMIT})")?
-            }
+            Breach::Shared(bytes) => write!(
+                f,
+                "{bytes} bytes of shared memory a block are more than any device has ({SHARED_LIMIT})"
+            )?,
             Breach::Alignment(name) => write!(f, "the address of `{name}` is not aligned to its element")?,
         }
         for (i, (name, value)) in self.arguments.iter().enumerate() {

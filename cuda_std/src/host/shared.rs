@@ -78,7 +78,12 @@ impl<T> Copy for Shared<T> {}
 /// The `len` elements of T that start `byte_offset` bytes into the block's dynamic shared memory.
 #[track_caller]
 pub fn array<T: SharedElement>(byte_offset: u32, len: u32) -> Shared<T> {
-    memory::check_view(byte_offset, u64::from(len) * size_of::<T>() as u64, size_of::<T>(), Location::caller());
+    memory::check_view(
+        byte_offset,
+        u64::from(len) * size_of::<T>() as u64,
+        size_of::<T>(),
+        Location::caller(),
+    );
     Shared { word: byte_offset / 4, len, element: PhantomData }
 }
 
