@@ -215,10 +215,48 @@ impl Default for Market {
     }
 }
 
+/// `[data]`: where the bars come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    /// Bar file, CSV or Parquet; the built-in synthetic market when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// How timestamps are written (strptime notation, or `epoch-ms` and the like); found in the file when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub date_format: Option<String>,
+    /// `raw` or `adjusted` (open, high, low and close scaled by adjusted close / close).
+    pub price: String,
+    /// Repairs to apply, by name (`sort`, `drop-duplicates`, ...). None by default: a bad row is an error.
+    pub repair: Vec<String>,
+    /// Synthetic market: `regimes` (a small predictable part) or `martingale` (none).
+    pub synthetic: String,
+    /// Bars of the synthetic market.
+    pub synthetic_bars: usize,
+    /// Seed of the synthetic market.
+    pub synthetic_seed: u64,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self {
+            file: None,
+            date_format: None,
+            price: "raw".into(),
+            repair: Vec::new(),
+            synthetic: "regimes".into(),
+            synthetic_bars: 20_000,
+            synthetic_seed: 1,
+        }
+    }
+}
+
 /// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Where the bars come from.
+    pub data: Data,
     /// Network shape.
     pub model: ModelShape,
     /// Training.
@@ -231,4 +269,189 @@ pub struct Config {
     pub split: Split,
     /// Market environment.
     pub market: Market,
+}
+
+impl Config {
+    /// What `train` starts from on a GPU: the defaults.
+    pub fn gpu_preset() -> Self {
+        Self::default()
+    }
+
+    /// What `train` starts from without a GPU: the same program at a size that two CPU cores finish in minutes.
+    pub fn cpu_preset() -> Self {
+        let mut config = Self::default();
+        config.model.trunk1 = 64;
+        config.model.trunk2 = 64;
+        config.model.value_hidden = 32;
+        config.model.branch_hidden = 32;
+        config.model.atoms = 31;
+        config.train.batch = 256;
+        config.train.epochs = 5;
+        config.train.train_steps = 200;
+        config.optimizer.lr = 5e-4;
+        config.optimizer.tau = 0.02;
+        config.collect.environments = 64;
+        config.collect.steps = 64;
+        config.collect.warmup = 64;
+        config.collect.capacity = 1 << 15;
+        config
+    }
+
+    /// Lays a TOML file and then `--set key=value` texts over a preset.
+    ///
+    /// # Errors
+    /// [`ConfigError::Parse`] with the place for text that is not TOML, an unknown key or a wrong type.
+    pub fn layered(
+        preset: &Config,
+        file: Option<(&str, &str)>,
+        sets: &[String],
+    ) -> Result<Self, ConfigError> {
+        let parse = |place: &str, message: String| ConfigError::Parse { place: place.into(), message };
+        let mut config = preset.clone();
+        if let Some((name, text)) = file {
+            let table: toml::Table = toml::from_str(text).map_err(|e| parse(name, e.to_string()))?;
+            config = config.with(table).map_err(|e| parse(name, e))?;
+        }
+        for set in sets {
+            let place = format!("--set {set}");
+            let table = set_table(set).map_err(|e| parse(&place, e))?;
+            config = config.with(table).map_err(|e| parse(&place, e))?;
+        }
+        Ok(config)
+    }
+
+    /// The configuration as TOML.
+    pub fn to_toml(&self) -> String {
+        // Every field is a plain value, an array or a table of them: serialisation cannot fail.
+        toml::to_string_pretty(self).unwrap_or_default()
+    }
+
+    fn with(&self, over: toml::Table) -> Result<Self, String> {
+        let mut base = toml::Table::try_from(self).map_err(|e| e.to_string())?;
+        merge(&mut base, over);
+        base.try_into().map_err(|e: toml::de::Error| e.to_string())
+    }
+
+    /// Checks values and combinations; the model's state width must be filled in.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] naming the key, its value and what is expected.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.model.check().map_err(ConfigError::Invalid)?;
+        let at_least = |key: &str, value: usize, low: usize, high: usize| {
+            if (low..=high).contains(&value) {
+                Ok(())
+            } else {
+                Err(ConfigError::Invalid(format!("{key} = {value}: expected {low} to {high}")))
+            }
+        };
+        at_least("train.batch", self.train.batch, 1, 1 << 17)?;
+        at_least("train.epochs", self.train.epochs, 1, 1 << 20)?;
+        at_least("train.train_steps", self.train.train_steps, 1, 1 << 24)?;
+        at_least("train.max_nonfinite", self.train.max_nonfinite as usize, 1, 1 << 30)?;
+        at_least("collect.environments", self.collect.environments, 1, 1 << 20)?;
+        at_least("collect.steps", self.collect.steps, 1, 1 << 20)?;
+        at_least("collect.episode", self.collect.episode, 1, 1 << 30)?;
+        let warm = self.collect.environments.saturating_mul(self.collect.warmup.max(self.collect.steps));
+        at_least("collect.environments * collect.warmup", warm, 1, 1 << 30)?;
+        if self.collect.capacity < self.collect.environments || self.collect.capacity > 1 << 30 {
+            return Err(ConfigError::Invalid(format!(
+                "collect.capacity = {}, collect.environments = {}: the ring must hold one step of all environments",
+                self.collect.capacity, self.collect.environments
+            )));
+        }
+        let unit = |key: &str, value: f64| {
+            if (0.0..=1.0).contains(&value) {
+                Ok(())
+            } else {
+                Err(ConfigError::Invalid(format!("{key} = {value}: expected 0 to 1")))
+            }
+        };
+        unit("train.gamma", self.train.gamma.into())?;
+        unit("collect.epsilon_start", self.collect.epsilon_start.into())?;
+        unit("collect.epsilon_end", self.collect.epsilon_end.into())?;
+        let (train, validation) = (self.split.train, self.split.validation);
+        if !(train > 0.0 && validation > 0.0 && train + validation < 1.0) {
+            return Err(ConfigError::Invalid(format!(
+                "split.train = {train}, split.validation = {validation}: expected positive fractions whose sum is below 1"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// `a.b.c = value` as nested tables; a value that is not TOML is taken as a string.
+fn set_table(set: &str) -> Result<toml::Table, String> {
+    let (key, value) = set.split_once('=').ok_or("expected key=value, for example train.batch=512")?;
+    let (key, value) = (key.trim(), value.trim());
+    let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"))
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| toml::Value::String(value.into()));
+    let mut parts: Vec<&str> = key.split('.').collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(format!("`{key}` is not a key, for example train.batch"));
+    }
+    let last = parts.pop().unwrap_or_default();
+    let mut table = toml::Table::from_iter([(last.to_string(), parsed)]);
+    for part in parts.into_iter().rev() {
+        table = toml::Table::from_iter([(part.to_string(), toml::Value::Table(table))]);
+    }
+    Ok(table)
+}
+
+/// Lays `over` over `base`, table by table.
+fn merge(base: &mut toml::Table, over: toml::Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => merge(old, new),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sets(list: &[&str]) -> Result<Config, ConfigError> {
+        let list: Vec<String> = list.iter().map(|s| s.to_string()).collect();
+        Config::layered(&Config::default(), Some(("run.toml", "[train]\nbatch = 64\n")), &list)
+    }
+
+    #[test]
+    fn a_file_and_sets_lie_over_the_preset() {
+        let config = sets(&["model.atoms=101", "data.file=bars.csv", "model.branches=[3, 2]"]).unwrap();
+        assert_eq!((config.train.batch, config.model.atoms), (64, 101));
+        assert_eq!(config.data.file.as_deref(), Some("bars.csv"));
+        assert_eq!(config.model.branches, [3, 2]);
+        assert_eq!(config.train.gamma, 0.99);
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_types_are_refused_with_the_place() {
+        let unknown = sets(&["model.atom=101"]).unwrap_err().to_string();
+        assert!(unknown.starts_with("--set model.atom=101: ") && unknown.contains("atoms"), "{unknown}");
+        let wrong = sets(&["train.batch=many"]).unwrap_err().to_string();
+        assert!(wrong.contains("--set train.batch=many") && wrong.contains("batch"), "{wrong}");
+        assert!(sets(&["train.batch"]).unwrap_err().to_string().contains("key=value"));
+    }
+
+    #[test]
+    fn toml_round_trip() {
+        for config in [Config::gpu_preset(), Config::cpu_preset()] {
+            let again = Config::layered(&Config::default(), Some(("x", &config.to_toml())), &[]).unwrap();
+            assert_eq!(again, config);
+        }
+    }
+
+    #[test]
+    fn a_ring_smaller_than_one_step_is_refused() {
+        let mut config = Config::default();
+        config.model.state = 80;
+        config.collect.capacity = 100;
+        assert!(config.check().unwrap_err().to_string().contains("collect.capacity = 100"));
+    }
 }

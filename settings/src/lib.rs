@@ -6,5 +6,5 @@
 pub mod config;
 pub mod model;
 
-pub use config::{Collect, Config, ConfigError, Market, Optimizer, Precision, Split, Train};
+pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use model::{Layout, ModelShape, Tensor};

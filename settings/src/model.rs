@@ -88,7 +88,10 @@ impl ModelShape {
             }
         }
         if self.branches.is_empty() || self.branches.len() > MAX_BRANCHES {
-            return Err(format!("model.branches has {} entries: expected 1 to {MAX_BRANCHES}", self.branches.len()));
+            return Err(format!(
+                "model.branches has {} entries: expected 1 to {MAX_BRANCHES}",
+                self.branches.len()
+            ));
         }
         for (d, &n) in self.branches.iter().enumerate() {
             if !(2..=MAX_ACTIONS).contains(&n) {
@@ -248,7 +251,8 @@ mod tests {
 
     #[test]
     fn tensors_do_not_overlap_and_outputs_are_aligned() {
-        let shape = ModelShape { state: 13, branches: vec![2, 5], atoms: 21, trunk1: 33, ..Default::default() };
+        let shape =
+            ModelShape { state: 13, branches: vec![2, 5], atoms: 21, trunk1: 33, ..Default::default() };
         let layout = Layout::main(&shape);
         for pair in layout.tensors.windows(2) {
             assert!(pair[0].offset + pair[0].len() <= pair[1].offset, "{pair:?}");
