@@ -5,7 +5,7 @@
 use cuda_std::prelude::*;
 
 use super::sample_gather::ring;
-use crate::clock;
+use crate::{clock, market};
 
 /// cursor = (cursor + inserted) mod capacity, size = min(size + inserted, capacity), collection steps + 1.
 #[kernel(
@@ -13,6 +13,7 @@ use crate::clock;
     grid = 1,
     requires(
         inserted <= capacity,
+        capacity <= 1 << 30,
         ring_words.len() >= ring::WORDS as usize,
         clock_words.len() >= clock::WORDS as usize,
     )
@@ -30,7 +31,8 @@ pub fn market_count(
     if thread::global_index() == 0 {
         let size = ring_words.get(ring::SIZE) + inserted as u64;
         ring_words.set(ring::SIZE, if size < capacity as u64 { size } else { capacity as u64 });
-        ring_words.set(ring::CURSOR, (ring_words.get(ring::CURSOR) + inserted as u64) % capacity as u64);
+        let cursor = market::ring_slot(ring_words.get(ring::CURSOR), inserted, capacity);
+        ring_words.set(ring::CURSOR, cursor as u64);
         clock_words.set(clock::COLLECT, clock_words.get(clock::COLLECT) + 1);
     }
 }

@@ -1,42 +1,43 @@
 //! States of all market environments, and their insertion into the replay ring (formulas in `docs/MARKET.md`).
 //!
-//! One thread per element of a state row, so that loads of the window and stores are coalesced: the window of an
-//! environment is one run of W*F floats of the bar features, oldest bar first.
+//! One warp per environment, a lane for every 32nd element of the state row, so that loads of the window and stores
+//! are coalesced: the window is one run of W*F floats of the bar features, oldest bar first.
 //!
 //! With `insert` it completes the transition that `market_step` began: the slot's states get s, which is what
 //! `states` still holds, and its next_states get s' of the account *before* any restart, the final observation where
 //! an episode ended. Then `states` becomes what the next decision sees, of the new episode where one is due: the
-//! restart is a pure function of the account, so no thread has to wait for another that performs it.
+//! restart is a pure function of the account, so it costs no launch of its own.
 
 use cuda_std::prelude::*;
 
 use super::sample_gather::ring;
-use crate::market::{
-    ACCOUNT_COUNTERS, ACCOUNT_VALUES, Account, FeatureBuffers, MarketParams, PARAM_WORDS, PORTFOLIO,
-    PriceBuffer, RunBuffers, StateShape, resumed, state_element,
-};
+use crate::market::{self, Account, FeatureBuffers, MarketParams, PriceBuffer, RunBuffers, StateShape};
+
+/// Environments per block: one warp each.
+pub const ENVIRONMENTS_PER_BLOCK: u32 = 8;
 
 /// The observation of all environments. `insert = 0` for the first one, before any step: the ring is not touched.
 /// Rows of all states have `stride` floats, S of them used and the rest written as 0.
 #[kernel(
-    block = 256,
-    grid = (environments * stride).div_ceil(256),
+    block = 32 * ENVIRONMENTS_PER_BLOCK,
+    grid = environments.div_ceil(ENVIRONMENTS_PER_BLOCK),
     requires(
         environments > 0,
         environments <= capacity,
+        capacity <= 1 << 30,
         window > 0,
         bar_features > 0,
         start_count > 0,
-        stride >= window * bar_features + PORTFOLIO,
+        stride >= window * bar_features + market::PORTFOLIO,
         (capacity as u64) * (stride as u64) <= u32::MAX as u64,
         (run_end.len() as u64) * (bar_features as u64) <= u32::MAX as u64,
-        params.len() >= PARAM_WORDS as usize,
+        params.len() >= market::PARAM_WORDS as usize,
         prices.len() >= 4 * run_end.len(),
         clock.len() >= 2 * run_end.len(),
         features.len() >= run_end.len() * (bar_features as usize),
         starts.len() >= start_count as usize,
-        values.len() >= (ACCOUNT_VALUES as usize) * (environments as usize),
-        counters.len() >= (ACCOUNT_COUNTERS as usize) * (environments as usize),
+        values.len() >= (market::ACCOUNT_VALUES as usize) * (environments as usize),
+        counters.len() >= (market::ACCOUNT_COUNTERS as usize) * (environments as usize),
         ring_words.len() >= ring::WORDS as usize,
         states.len() >= (environments as usize) * (stride as usize),
         insert == 0 || ring_states.len() >= (capacity as usize) * (stride as usize),
@@ -85,9 +86,8 @@ pub fn market_observe(
     /// s', `[capacity, stride]`.
     ring_next_states: Out<f32>,
 ) {
-    let i = thread::global_index();
-    if i < environments * stride {
-        let (e, j) = (i / stride, i % stride);
+    let e = thread::block_idx() * ENVIRONMENTS_PER_BLOCK + thread::warp();
+    if e < environments {
         let shape = StateShape { window, features: bar_features };
         let params = MarketParams::load(|k| params.get(k));
         let prices = PriceBuffer(prices);
@@ -95,21 +95,25 @@ pub fn market_observe(
         let features = FeatureBuffers { features, clock };
         let account =
             Account::load(|k| values.get(k * environments + e), |k| counters.get(k * environments + e));
-        let next = resumed(&params, &runs, seed, e, account);
-        let used = j < shape.len();
-
-        let mut element = 0.0;
-        if insert != 0 {
-            if used {
-                element = state_element(&params, &prices, &runs, &features, shape, &account, j);
+        let next = market::resumed(&params, &runs, seed, e, account);
+        let restarted = next.episodes != account.episodes;
+        let slot = market::ring_slot(ring_words.get(ring::CURSOR), e, capacity);
+        let mut j = thread::lane();
+        while j < stride {
+            let used = j < shape.len();
+            let mut element = 0.0;
+            if insert != 0 {
+                if used {
+                    element = market::state_element(&params, &prices, &runs, &features, shape, &account, j);
+                }
+                ring_states.set(slot * stride + j, states.get(e * stride + j));
+                ring_next_states.set(slot * stride + j, element);
             }
-            let slot = (ring_words.get(ring::CURSOR) as u32 + e) % capacity;
-            ring_states.set(slot * stride + j, states.get(i));
-            ring_next_states.set(slot * stride + j, element);
+            if used && (insert == 0 || restarted) {
+                element = market::state_element(&params, &prices, &runs, &features, shape, &next, j);
+            }
+            states.set(e * stride + j, element);
+            j += 32;
         }
-        if used && (insert == 0 || next.episodes != account.episodes) {
-            element = state_element(&params, &prices, &runs, &features, shape, &next, j);
-        }
-        states.set(i, element);
     }
 }

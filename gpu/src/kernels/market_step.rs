@@ -8,10 +8,7 @@
 use cuda_std::prelude::*;
 
 use super::sample_gather::ring;
-use crate::market::{
-    ACCOUNT_COUNTERS, ACCOUNT_VALUES, Account, LOG_FIELDS, MarketParams, PARAM_WORDS, PriceBuffer,
-    RunBuffers, TimeBuffer, advance, discount,
-};
+use crate::market::{self, Account, LOG_FIELDS, MarketParams, PriceBuffer, RunBuffers, TimeBuffer};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
@@ -29,13 +26,13 @@ pub mod reference;
         environments <= capacity,
         capacity <= 1 << 30,
         start_count > 0,
-        params.len() >= PARAM_WORDS as usize,
+        params.len() >= market::PARAM_WORDS as usize,
         prices.len() >= 4 * run_end.len(),
         elapsed.len() >= run_end.len(),
         starts.len() >= start_count as usize,
         actions.len() >= environments as usize,
-        values.len() >= (ACCOUNT_VALUES as usize) * (environments as usize),
-        counters.len() >= (ACCOUNT_COUNTERS as usize) * (environments as usize),
+        values.len() >= (market::ACCOUNT_VALUES as usize) * (environments as usize),
+        counters.len() >= (market::ACCOUNT_COUNTERS as usize) * (environments as usize),
         ring_words.len() >= ring::WORDS as usize,
         ring_actions.len() >= capacity as usize,
         ring_rewards.len() >= capacity as usize,
@@ -92,7 +89,7 @@ pub fn market_step(
         let mut account =
             Account::load(|i| values.get(i * environments + e), |i| counters.get(i * environments + e));
         let action = actions.get(e);
-        let row = advance(
+        let row = market::advance(
             &params,
             &PriceBuffer(prices),
             &TimeBuffer(elapsed),
@@ -105,7 +102,7 @@ pub fn market_step(
         account
             .store(|i, v| values.set(i * environments + e, v), |i, v| counters.set(i * environments + e, v));
 
-        let slot = (ring_words.get(ring::CURSOR) as u32 + e) % capacity;
+        let slot = market::ring_slot(ring_words.get(ring::CURSOR), e, capacity);
         // A finished backtest stands still: reward 0 and no bootstrap.
         let (mut reward, mut over) = (0.0, true);
         if let Some(row) = row {
@@ -118,7 +115,7 @@ pub fn market_step(
         }
         ring_actions.set(slot, action);
         ring_rewards.set(slot, reward as f32);
-        ring_discounts.set(slot, discount(params.gamma, over) as f32);
+        ring_discounts.set(slot, market::discount(params.gamma, over) as f32);
         flags.set(e, account.end_flags());
     }
 }

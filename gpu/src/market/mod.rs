@@ -27,7 +27,7 @@ pub use order::{Bar, Decision, Execution, OrderKind, all_in_quantity, decode, ex
 pub use params::{ActionLayout, MarketParams, Mode, PARAM_WORDS};
 pub use reset::resumed;
 pub use step::{StepOutcome, advance, discount, step};
-pub(crate) use view::{FeatureBuffers, PriceBuffer, RunBuffers, TimeBuffer};
+pub(crate) use view::{FeatureBuffers, PriceBuffer, RunBuffers, TimeBuffer, ring_slot};
 pub use view::{Features, Prices, Runs, Times};
 
 #[cfg(not(target_arch = "nvptx64"))]

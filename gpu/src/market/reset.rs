@@ -12,7 +12,8 @@ use crate::philox::{Stream, below, draw};
 ///
 /// Pure, so that the kernel that writes the next observation and the kernel that advances the account both compute
 /// it, and no launch is spent on resets. A training episode starts at a random bar of `runs`, keyed by (seed,
-/// environment, episodes begun so far). A backtest starts once, at start `environment % starts`.
+/// environment, episodes begun so far). A backtest starts once, environment e at
+/// the e-th start (at the last one if there are fewer).
 #[inline(always)]
 pub fn resumed(
     params: &MarketParams,
@@ -33,7 +34,11 @@ pub fn resumed(
             let last = runs.run_end(t) - 1;
             (t, if planned < last { planned } else { last }, planned)
         }
-        Mode::Backtest => (runs.start(environment % runs.starts()), params.last_bar, params.last_bar),
+        Mode::Backtest => {
+            let last = runs.starts() - 1;
+            let t = runs.start(if environment < last { environment } else { last });
+            (t, params.last_bar, params.last_bar)
+        }
     };
     Account {
         cash: params.initial_equity,

@@ -36,6 +36,14 @@ pub trait Features {
     fn clock(&self, t: u32) -> [f32; 2];
 }
 
+/// Slot of the replay ring that is `offset` behind the cursor, for a cursor below the capacity and an offset of at
+/// most the capacity.
+#[inline(always)]
+pub(crate) fn ring_slot(cursor: u64, offset: u32, capacity: u32) -> u32 {
+    let slot = cursor as u32 + offset;
+    if slot >= capacity { slot - capacity } else { slot }
+}
+
 /// Mid open, high, low, close in a kernel's argument, row-major `[T, 4]`.
 #[derive(Clone, Copy)]
 pub(crate) struct PriceBuffer(pub In<f64>);
