@@ -1,0 +1,61 @@
+//! A batch of transitions.
+
+use settings::ModelShape;
+
+use crate::error::CpuError;
+use crate::group::check_len;
+
+/// Transitions of one training step, row-major. B samples, S state features, D branches.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct C51Batch<T> {
+    /// s, [B, S].
+    pub states: Vec<T>,
+    /// s' after the last summed reward: the final observation of an episode that ended, never the reset one. [B, S].
+    pub next_states: Vec<T>,
+    /// One action index per branch, [B, D].
+    pub actions: Vec<u32>,
+    /// n-step returns, [B].
+    pub rewards: Vec<T>,
+    /// gamma^m * (1 - terminated), m the number of rewards summed ([`crate::nstep::discount`]), [B].
+    pub discounts: Vec<T>,
+    /// w, importance weights, [B].
+    pub weights: Vec<T>,
+}
+
+impl<T> C51Batch<T> {
+    /// B, the number of samples.
+    pub fn len(&self) -> usize {
+        self.rewards.len()
+    }
+
+    /// True for a batch without samples.
+    pub fn is_empty(&self) -> bool {
+        self.rewards.is_empty()
+    }
+
+    /// Checks the lengths against B = `rewards.len()` and the actions against their branches.
+    ///
+    /// Values are not looked at: a non-finite one reaches the gradient norm, where the step is refused and counted.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] or [`CpuError::Action`] with the place and the value.
+    pub fn check(&self, shape: &ModelShape) -> Result<(), CpuError> {
+        let (batch, branches) = (self.len(), shape.branches.len());
+        if batch == 0 {
+            return Err(CpuError::Length { what: "batch.rewards [batch]".into(), got: 0, expected: 1 });
+        }
+        check_len("batch.states [batch, state]", self.states.len(), batch * shape.state)?;
+        check_len("batch.next_states [batch, state]", self.next_states.len(), batch * shape.state)?;
+        check_len("batch.actions [batch, branches]", self.actions.len(), batch * branches)?;
+        check_len("batch.discounts [batch]", self.discounts.len(), batch)?;
+        check_len("batch.weights [batch]", self.weights.len(), batch)?;
+        for (i, &action) in self.actions.iter().enumerate() {
+            let (row, branch) = (i / branches, i % branches);
+            let actions = shape.branches[branch];
+            if action as usize >= actions {
+                return Err(CpuError::Action { row, branch, action, actions });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the CPU path: the golden training step, the collected pitfalls, derivatives, resume.
+
+mod c51_cases;
+mod derivatives;
+mod golden_step;
+mod learner;
+mod optimizer_cases;
+mod support;
+mod transition_cases;
