@@ -6,6 +6,7 @@ pub mod bias_lrelu;
 pub mod c51_loss;
 pub mod distribution;
 pub mod dueling_q;
+pub mod gemm;
 pub mod gradient_norm;
 pub mod market_count;
 pub mod market_observe;
@@ -31,6 +32,33 @@ pub const KERNELS: &[&KernelDecl] = &[
     &dueling_q::DuelingLogPWide::DECL,
     &dueling_q::DuelingQ::DECL,
     &dueling_q::DuelingQWide::DECL,
+    &gemm::GemmNnBf16Large::DECL,
+    &gemm::GemmNnBf16Medium::DECL,
+    &gemm::GemmNnBf16Small::DECL,
+    &gemm::GemmNnFp32Large::DECL,
+    &gemm::GemmNnFp32Medium::DECL,
+    &gemm::GemmNnFp32Small::DECL,
+    &gemm::GemmNnTf32Large::DECL,
+    &gemm::GemmNnTf32Medium::DECL,
+    &gemm::GemmNnTf32Small::DECL,
+    &gemm::GemmNtBf16Large::DECL,
+    &gemm::GemmNtBf16Medium::DECL,
+    &gemm::GemmNtBf16Small::DECL,
+    &gemm::GemmNtFp32Large::DECL,
+    &gemm::GemmNtFp32Medium::DECL,
+    &gemm::GemmNtFp32Small::DECL,
+    &gemm::GemmNtTf32Large::DECL,
+    &gemm::GemmNtTf32Medium::DECL,
+    &gemm::GemmNtTf32Small::DECL,
+    &gemm::GemmTnBf16Large::DECL,
+    &gemm::GemmTnBf16Medium::DECL,
+    &gemm::GemmTnBf16Small::DECL,
+    &gemm::GemmTnFp32Large::DECL,
+    &gemm::GemmTnFp32Medium::DECL,
+    &gemm::GemmTnFp32Small::DECL,
+    &gemm::GemmTnTf32Large::DECL,
+    &gemm::GemmTnTf32Medium::DECL,
+    &gemm::GemmTnTf32Small::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
     &market_count::MarketCount::DECL,

@@ -1,0 +1,222 @@
+//! Tiled matrix products: C = A B, with the transposes and the epilogues that a network's step needs.
+//!
+//! | form | C[m, n] = | use | A, B | fused |
+//! |---|---|---|---|---|
+//! | NT | sum_k A[m, k] B[n, k] | forward, y = x W^T | activations [B, in], weight [out, in] | bias, LeakyReLU |
+//! | NN | sum_k A[m, k] B[k, n] | data gradient, dx = dy W | dy [B, out], weight [out, in] | LeakyReLU's derivative |
+//! | TN | sum_k A[k, m] B[k, n] | weight gradient, dW = dy^T x | dy [B, out], x [B, in] | bias gradient |
+//!
+//! All matrices are row-major with a row stride. One launch computes up to [`MAX_PRODUCTS`] independent products of one
+//! form. Every kernel handles every shape; 16-byte copies are used where address and stride allow them.
+//!
+//! Kernels are named `gemm_FORM_ARITHMETIC_TILE`. Arithmetic: `fp32` is IEEE (fused multiply-adds); `tf32` and `bf16`
+//! round the operands to 10 and 7 bits of mantissa, nearest, and sum exact products in f32 on the tensor cores. Tiles:
+//! see [`Tile`]; [`choose`] picks one by shape. The order of summation is fixed by shape, arithmetic and tile.
+
+use cuda_std::prelude::*;
+
+#[macro_use]
+mod engine;
+mod block;
+mod data;
+mod group;
+mod mma;
+mod panel;
+mod simt;
+mod weight;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod launch;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
+
+use block::{Large, Medium, Plan, Small};
+#[cfg(not(target_arch = "nvptx64"))]
+use data::{ACTIVATIONS, BIAS};
+use engine::{Nn, Nt, Tn};
+use simt::Fp32;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use launch::{DataKernel, Extra, Group, GroupError, Product, TileSize, WeightKernel};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use {
+    engine::Tile,
+    group::{MAX_PRODUCTS, MAX_SIZE, MAX_STRIDE, MAX_TILES},
+};
+
+/// Tensor-core engines by precision.
+type Tf32 = mma::TensorCores<mma::Tf32>;
+type Bf16 = mma::TensorCores<mma::Bf16>;
+
+/// Declares a kernel for each product's arguments, numbered 0 to 8.
+macro_rules! for_each_product {
+    ($declare:ident $($given:tt)*) => {
+        $declare! {
+            $($given)*
+            (a0 b0 c0 x0 sizes0 strides0 0) (a1 b1 c1 x1 sizes1 strides1 1) (a2 b2 c2 x2 sizes2 strides2 2)
+            (a3 b3 c3 x3 sizes3 strides3 3) (a4 b4 c4 x4 sizes4 strides4 4) (a5 b5 c5 x5 sizes5 strides5 5)
+            (a6 b6 c6 x6 sizes6 strides6 6) (a7 b7 c7 x7 sizes7 strides7 7) (a8 b8 c8 x8 sizes8 strides8 8)
+        }
+    };
+}
+
+/// NT and NN kernels.
+macro_rules! data_kernel {
+    (
+        $name:ident $launch:ident $engine:ident $form:ident $size:ident
+        ($a0:ident $b0:ident $c0:ident $x0:ident $sizes0:ident $strides0:ident 0)
+        $(($a:ident $b:ident $c:ident $x:ident $sizes:ident $strides:ident $p:tt))*
+    ) => {
+        /// Products of one form with fused epilogue; see the module.
+        #[kernel(
+            block = Plan::<$engine, $form, $size>::THREADS,
+            grid = launch::tiles([ends0, ends1, ends2]),
+            shared = Plan::<$engine, $form, $size>::SHARED,
+            barriers = Plan::<$engine, $form, $size>::BARRIERS,
+            mmas = Plan::<$engine, $form, $size>::MMAS,
+            requires(
+                mode == BIAS || mode == ACTIVATIONS,
+                launch::numbered(
+                    Plan::<$engine, $form, $size>::TILE, [ends0, ends1, ends2], [($sizes0, $strides0), $(($sizes, $strides)),*]
+                ),
+                launch::data_fits::<$form>(mode, $sizes0, $strides0, [$a0.buf(), $b0.buf(), $c0.buf(), $x0.buf()]),
+                $(launch::data_fits::<$form>(mode, $sizes, $strides, [$a.buf(), $b.buf(), $c.buf(), $x.buf()]),)*
+            )
+        )]
+        pub fn $name(
+            mode: u32,
+            slope: f32,
+            ends0: u64,
+            ends1: u64,
+            ends2: u64,
+            $a0: In<f32>, $b0: In<f32>, $c0: Out<f32>, $x0: In<f32>, $sizes0: u64, $strides0: u64,
+            $($a: In<f32>, $b: In<f32>, $c: Out<f32>, $x: In<f32>, $sizes: u64, $strides: u64,)*
+        ) {
+            let (product, tile) = data::place([ends0, ends1, ends2]);
+            let of = data::Arguments {
+                a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0,
+            };
+            // A chain of comparisons, because an index that is not a constant would put the table into local memory.
+            $(
+                let here = data::Arguments { a: $a, b: $b, c: $c, extra: $x, sizes: $sizes, strides: $strides };
+                let of = if product == $p { here } else { of };
+            )*
+            data::run::<$engine, $form, $size>(&of, tile, mode, slope);
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl DataKernel for $launch {
+            const TILE: TileSize = Plan::<$engine, $form, $size>::TILE;
+
+            fn new(mode: u32, slope: f32, group: &Group) -> $launch {
+                let [ends0, ends1, ends2] = group.ends;
+                let ([$a0, $b0, $c0, $x0], ($sizes0, $strides0)) = (group.buffers[0], group.words[0]);
+                $(let ([$a, $b, $c, $x], ($sizes, $strides)) = (group.buffers[$p], group.words[$p]);)*
+                $launch {
+                    mode, slope, ends0, ends1, ends2,
+                    $a0: $a0.into(), $b0: $b0.into(), $c0: $c0.into(), $x0: $x0.into(), $sizes0, $strides0,
+                    $($a: $a.into(), $b: $b.into(), $c: $c.into(), $x: $x.into(), $sizes, $strides,)*
+                }
+            }
+        }
+    };
+}
+
+/// TN kernels.
+macro_rules! weight_kernel {
+    (
+        $name:ident $launch:ident $engine:ident $form:ident $size:ident
+        ($a0:ident $b0:ident $c0:ident $x0:ident $sizes0:ident $strides0:ident 0)
+        $(($a:ident $b:ident $c:ident $x:ident $sizes:ident $strides:ident $p:tt))*
+    ) => {
+        /// Weight and bias gradients in `splits` planes, `plane` floats apart; see the module.
+        #[kernel(
+            block = Plan::<$engine, $form, $size>::THREADS,
+            grid = (launch::tiles([ends0, ends1, ends2]), splits),
+            shared = Plan::<$engine, $form, $size>::SHARED,
+            barriers = Plan::<$engine, $form, $size>::BARRIERS,
+            shuffles = Plan::<$engine, $form, $size>::SHUFFLES,
+            mmas = Plan::<$engine, $form, $size>::MMAS,
+            requires(
+                splits > 0,
+                launch::numbered(
+                    Plan::<$engine, $form, $size>::TILE, [ends0, ends1, ends2], [($sizes0, $strides0), $(($sizes, $strides)),*]
+                ),
+                launch::weight_fits::<$form>(
+                    splits, plane, $sizes0, $strides0, [$a0.buf(), $b0.buf(), $c0.buf(), $x0.buf()]
+                ),
+                $(
+                    launch::weight_fits::<$form>(
+                        splits, plane, $sizes, $strides, [$a.buf(), $b.buf(), $c.buf(), $x.buf()]
+                    ),
+                )*
+            )
+        )]
+        pub fn $name(
+            splits: u32,
+            plane: u32,
+            ends0: u64,
+            ends1: u64,
+            ends2: u64,
+            $a0: In<f32>, $b0: In<f32>, $c0: Out<f32>, $x0: Out<f32>, $sizes0: u64, $strides0: u64,
+            $($a: In<f32>, $b: In<f32>, $c: Out<f32>, $x: Out<f32>, $sizes: u64, $strides: u64,)*
+        ) {
+            let (product, tile) = data::place([ends0, ends1, ends2]);
+            let of = weight::Arguments {
+                a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0,
+            };
+            // A chain of comparisons, because an index that is not a constant would put the table into local memory.
+            $(
+                let here = weight::Arguments { a: $a, b: $b, c: $c, extra: $x, sizes: $sizes, strides: $strides };
+                let of = if product == $p { here } else { of };
+            )*
+            weight::run::<$engine, $form, $size>(&of, tile, thread::block_idx_y(), splits, plane);
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl WeightKernel for $launch {
+            const TILE: TileSize = Plan::<$engine, $form, $size>::TILE;
+
+            fn new(splits: u32, plane: u32, group: &Group) -> $launch {
+                let [ends0, ends1, ends2] = group.ends;
+                let ([$a0, $b0, $c0, $x0], ($sizes0, $strides0)) = (group.buffers[0], group.words[0]);
+                $(let ([$a, $b, $c, $x], ($sizes, $strides)) = (group.buffers[$p], group.words[$p]);)*
+                $launch {
+                    splits, plane, ends0, ends1, ends2,
+                    $a0: $a0.into(), $b0: $b0.into(), $c0: $c0.into(), $x0: $x0.into(), $sizes0, $strides0,
+                    $($a: $a.into(), $b: $b.into(), $c: $c.into(), $x: $x.into(), $sizes, $strides,)*
+                }
+            }
+        }
+    };
+}
+
+for_each_product!(data_kernel gemm_nt_fp32_large GemmNtFp32Large Fp32 Nt Large);
+for_each_product!(data_kernel gemm_nt_fp32_medium GemmNtFp32Medium Fp32 Nt Medium);
+for_each_product!(data_kernel gemm_nt_fp32_small GemmNtFp32Small Fp32 Nt Small);
+for_each_product!(data_kernel gemm_nn_fp32_large GemmNnFp32Large Fp32 Nn Large);
+for_each_product!(data_kernel gemm_nn_fp32_medium GemmNnFp32Medium Fp32 Nn Medium);
+for_each_product!(data_kernel gemm_nn_fp32_small GemmNnFp32Small Fp32 Nn Small);
+for_each_product!(weight_kernel gemm_tn_fp32_large GemmTnFp32Large Fp32 Tn Large);
+for_each_product!(weight_kernel gemm_tn_fp32_medium GemmTnFp32Medium Fp32 Tn Medium);
+for_each_product!(weight_kernel gemm_tn_fp32_small GemmTnFp32Small Fp32 Tn Small);
+
+for_each_product!(data_kernel gemm_nt_tf32_large GemmNtTf32Large Tf32 Nt Large);
+for_each_product!(data_kernel gemm_nt_tf32_medium GemmNtTf32Medium Tf32 Nt Medium);
+for_each_product!(data_kernel gemm_nt_tf32_small GemmNtTf32Small Tf32 Nt Small);
+for_each_product!(data_kernel gemm_nn_tf32_large GemmNnTf32Large Tf32 Nn Large);
+for_each_product!(data_kernel gemm_nn_tf32_medium GemmNnTf32Medium Tf32 Nn Medium);
+for_each_product!(data_kernel gemm_nn_tf32_small GemmNnTf32Small Tf32 Nn Small);
+for_each_product!(weight_kernel gemm_tn_tf32_large GemmTnTf32Large Tf32 Tn Large);
+for_each_product!(weight_kernel gemm_tn_tf32_medium GemmTnTf32Medium Tf32 Tn Medium);
+for_each_product!(weight_kernel gemm_tn_tf32_small GemmTnTf32Small Tf32 Tn Small);
+
+for_each_product!(data_kernel gemm_nt_bf16_large GemmNtBf16Large Bf16 Nt Large);
+for_each_product!(data_kernel gemm_nt_bf16_medium GemmNtBf16Medium Bf16 Nt Medium);
+for_each_product!(data_kernel gemm_nt_bf16_small GemmNtBf16Small Bf16 Nt Small);
+for_each_product!(data_kernel gemm_nn_bf16_large GemmNnBf16Large Bf16 Nn Large);
+for_each_product!(data_kernel gemm_nn_bf16_medium GemmNnBf16Medium Bf16 Nn Medium);
+for_each_product!(data_kernel gemm_nn_bf16_small GemmNnBf16Small Bf16 Nn Small);
+for_each_product!(weight_kernel gemm_tn_bf16_large GemmTnBf16Large Bf16 Tn Large);
+for_each_product!(weight_kernel gemm_tn_bf16_medium GemmTnBf16Medium Bf16 Tn Medium);
+for_each_product!(weight_kernel gemm_tn_bf16_small GemmTnBf16Small Bf16 Tn Small);

@@ -1,0 +1,154 @@
+//! What multiplies the panels: the vector units in IEEE fp32, or the tensor cores.
+//!
+//! Both read quads (four rows by four summed indices) of the two panels and keep a warp's part of C in registers.
+//! Every loop over registers is written out by a macro: an index that the compiler cannot resolve would put the
+//! array into local memory.
+
+use cuda_std::prelude::*;
+
+use super::panel::{AlongK, AlongRows, Order};
+
+/// Repeats a block with the index 0, 1, 2, 3.
+macro_rules! unroll4 {
+    ($i:ident => $body:block) => {{
+        {
+            let $i = 0usize;
+            $body
+        }
+        {
+            let $i = 1usize;
+            $body
+        }
+        {
+            let $i = 2usize;
+            $body
+        }
+        {
+            let $i = 3usize;
+            $body
+        }
+    }};
+}
+
+/// Repeats a block with the index 0 to 7.
+macro_rules! unroll8 {
+    ($i:ident => $body:block) => {{
+        unroll4!($i => $body);
+        { let $i = 4usize; $body }
+        { let $i = 5usize; $body }
+        { let $i = 6usize; $body }
+        { let $i = 7usize; $body }
+    }};
+}
+
+/// How a product's operands lie in memory, and whether the rows of A are summed up too.
+pub trait Form {
+    /// A.
+    type A: Order;
+    /// B.
+    type B: Order;
+    /// The kernel also sums A over k: the bias gradient.
+    const ROW_SUMS: bool;
+}
+
+/// C[m, n] = sum_k A[m, k] B[n, k].
+pub struct Nt;
+/// C[m, n] = sum_k A[m, k] B[k, n].
+pub struct Nn;
+/// C[m, n] = sum_k A[k, m] B[k, n], and s[m] = sum_k A[k, m].
+pub struct Tn;
+
+impl Form for Nt {
+    type A = AlongK;
+    type B = AlongK;
+    const ROW_SUMS: bool = false;
+}
+
+impl Form for Nn {
+    type A = AlongK;
+    type B = AlongRows;
+    const ROW_SUMS: bool = false;
+}
+
+impl Form for Tn {
+    type A = AlongRows;
+    type B = AlongRows;
+    const ROW_SUMS: bool = true;
+}
+
+/// Tiles of C that one launch may use; the choice is made by shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tile {
+    /// 128 rows by 64 columns a block.
+    Large,
+    /// 64 by 64.
+    Medium,
+    /// 64 by 32.
+    Small,
+}
+
+impl Tile {
+    /// Number of tiles.
+    pub const COUNT: usize = 3;
+}
+
+/// How a block's warps share a tile: along its rows, along its columns, along the summed index of each stage.
+#[derive(Clone, Copy)]
+pub struct Warps {
+    /// Warps along the rows.
+    pub m: u32,
+    /// Warps along the columns.
+    pub n: u32,
+    /// Groups of warps that each sum a part of every stage; their sums are added in order at the end.
+    pub k: u32,
+}
+
+/// One warp's part of the two panels of a stage.
+#[derive(Clone, Copy)]
+pub struct Panels {
+    /// The block's shared memory.
+    pub shared: Shared<f32>,
+    /// Start and width of the panel of A.
+    pub a: (u32, u32),
+    /// Start and width of the panel of B.
+    pub b: (u32, u32),
+    /// The warp's first quad of rows of A (its first row / 4).
+    pub a_quad: u32,
+    /// The warp's first quad of columns of C.
+    pub b_quad: u32,
+}
+
+/// Sums over k of the rows of A that a lane reads: the bias gradient when A is dY.
+pub type RowSums = [f32; 8];
+
+/// Arithmetic of a product.
+pub trait Engine {
+    /// A lane's part of C.
+    type Accumulator: Copy;
+    /// Rows of C that a warp computes.
+    const ROWS: u32;
+    /// Columns of C that a warp computes.
+    const COLUMNS: u32;
+    /// Warps of a block for each [`Tile`].
+    const WARPS: [Warps; Tile::COUNT];
+    /// Most tensor-core instructions in a kernel.
+    const MMAS: u32;
+    /// Shuffles in [`Engine::each_sum`].
+    const SUM_SHUFFLES: u32;
+    /// C = 0.
+    fn zero() -> Self::Accumulator;
+    /// Adds the products of chunks (four summed indices) `chunk .. chunk + chunks`, and where
+    /// the form has row sums and `sum` is set the rows of A to `sums`. Whole warps call.
+    fn multiply<F: Form>(
+        panels: &Panels,
+        chunk: u32,
+        chunks: u32,
+        accumulator: &mut Self::Accumulator,
+        sum: bool,
+        sums: &mut RowSums,
+    );
+    /// Calls `store(row, column, values)` for each four neighbours of the warp's part of C that the lane holds.
+    fn each(accumulator: &Self::Accumulator, store: impl FnMut(u32, u32, [f32; 4]));
+    /// Calls `store(row, sum)` once per row of the warp's part, by one lane. Whole warps call.
+    fn each_sum(sums: &RowSums, store: impl FnMut(u32, f32));
+}

@@ -1,0 +1,5 @@
+//! The matrix product kernels in the emulator, against f64 sums.
+
+mod case;
+mod data;
+mod weight;
