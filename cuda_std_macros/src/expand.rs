@@ -102,10 +102,10 @@ fn implementation(kernel: &Kernel) -> TokenStream {
     let bindings = bindings(kernel);
 
     let grid = checked(&kernel.grid);
-    let grid = quote_spanned!(expression_span(&kernel.grid)=> ::cuda_std::contract::grid({ #grid }));
+    let grid = quote_spanned!(expression_span(&kernel.grid)=> ::cuda_std::contract::grid(#grid));
     let shared = kernel.shared.as_ref().map_or(quote!(0u32), |shared| {
         let shared = checked(shared);
-        quote_spanned!(expression_span(&kernel.shared)=> ::cuda_std::contract::shared_bytes({ #shared })?)
+        quote_spanned!(expression_span(&kernel.shared)=> ::cuda_std::contract::shared_bytes(#shared)?)
     });
 
     let relations = kernel.requires.iter().map(|Relation { expression, text }| {
