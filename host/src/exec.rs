@@ -4,10 +4,13 @@
 //! once eagerly and once under capture; in the emulator every launch runs at once on the CPU, and the order
 //! that the lanes promise is checked (a launch that reads what another lane wrote without an `after` is an error).
 
+use std::fmt;
+
 use cuda_std::{Buf, Kernel};
 use settings::Precision;
 
 use crate::error::ExecError;
+use crate::extent::Extent;
 
 /// One stream of the step graph. Lanes run concurrently unless ordered by [`Exec::after`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +29,24 @@ impl Lane {
     /// The lane of branch head d (0 to 7).
     pub const fn branch(d: usize) -> Lane {
         Lane(8 + d as u8)
+    }
+
+    /// Position in per-lane tables, or an error for a lane past [`Lane::COUNT`].
+    pub fn index(self) -> Result<usize, ExecError> {
+        let index = usize::from(self.0);
+        if index < Lane::COUNT { Ok(index) } else { Err(ExecError::NoSuchLane { lane: self }) }
+    }
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => write!(f, "lane main"),
+            1 => write!(f, "lane target"),
+            2 => write!(f, "lane gradient"),
+            d @ 8..16 => write!(f, "lane branch{}", d - 8),
+            other => write!(f, "lane {other}"),
+        }
     }
 }
 
@@ -84,10 +105,28 @@ pub struct Product {
     pub precision: Precision,
 }
 
+/// Bytes that a launch reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The bytes.
+    pub extent: Extent,
+    /// Whether they may change.
+    pub writes: bool,
+}
+
 /// Runs or records launches and products.
 pub trait Exec {
     /// Launches a kernel on a lane; the contract of its declaration is checked first.
     fn launch<K: Kernel>(&mut self, lane: Lane, kernel: &K) -> Result<(), ExecError>;
+    /// As [`Exec::launch`], for a kernel whose buffer arguments reach further than what it touches, such as a block
+    /// of columns of a matrix: `touches` says which bytes it really reads and writes. The check of the lanes' order
+    /// takes them instead of the whole arguments, which on two lanes would seem to be in each other's way.
+    fn launch_touching<K: Kernel>(
+        &mut self,
+        lane: Lane,
+        kernel: &K,
+        touches: &[Touch],
+    ) -> Result<(), ExecError>;
     /// Computes a product on a lane.
     fn product(&mut self, lane: Lane, product: &Product) -> Result<(), ExecError>;
     /// Everything issued on `lane` from now on waits for everything issued on `on` so far (fork and join).
