@@ -8,10 +8,13 @@ use crate::emulator::context;
 use crate::emulator::fault::Fault;
 use crate::host::kernel::AccessKind;
 
-/// A buffer and its argument's name.
+/// A buffer and its argument.
 pub struct Target<T> {
     pub buf: Buf<T>,
+    /// The argument's name.
     pub name: &'static str,
+    /// What the argument allows.
+    pub kind: AccessKind,
 }
 
 impl<T> Target<T> {
@@ -33,7 +36,32 @@ impl<T> Target<T> {
         if !address.is_multiple_of(align) {
             misaligned(self.name, u64::from(i), align as u32, at);
         }
+        if context::may_alias() {
+            self.check_alias(i, address as u64, count as usize * size_of::<T>(), access, at);
+        }
         address as *mut T
+    }
+
+    /// Memory that the launch reads through an `In` must not be written by it.
+    #[cold]
+    fn check_alias(
+        &self,
+        i: u32,
+        addr: u64,
+        size: usize,
+        access: AccessKind,
+        at: &'static Location<'static>,
+    ) {
+        let other = context::with(|context| match (self.kind, access.writes()) {
+            (AccessKind::Read, _) => context.aliases.read(self.name, addr, size),
+            (_, true) => context.aliases.write(self.name, addr, size),
+            // A read through an `InOut` is coherent.
+            (_, false) => None,
+        });
+        if let Some(other) = other {
+            let (buffer, index) = (self.name, u64::from(i));
+            context::raise(|context| Fault::Aliased { at: context.site(at), access, buffer, index, other });
+        }
     }
 }
 

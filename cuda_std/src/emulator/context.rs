@@ -7,6 +7,7 @@ use std::ptr;
 
 use corosensei::Yielder;
 
+use crate::emulator::alias::Aliases;
 use crate::emulator::fault::{Fault, Place, Site};
 use crate::emulator::shadow::SharedMemory;
 use crate::emulator::shared_access::Copies;
@@ -44,6 +45,7 @@ pub struct Context {
     pub thread: u32,
     pub threads: Vec<Thread>,
     pub shared: SharedMemory,
+    pub aliases: Aliases,
     /// Set before the running thread unwinds.
     pub fault: Option<Fault>,
     /// Location and message of a panic in the body, noted by the panic hook.
@@ -52,6 +54,8 @@ pub struct Context {
 
 thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
+    /// Whether the running launch's arguments overlap, apart from the context because every access asks.
+    static MAY_ALIAS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What an emulated thread unwinds with after it has stored a fault.
@@ -62,18 +66,28 @@ pub fn is_running() -> bool {
     !CURRENT.get().is_null()
 }
 
-/// Makes `context` current until dropped.
-pub struct Running(*mut Context);
+/// Whether accesses must be noted in [`Context::aliases`].
+#[inline]
+pub fn may_alias() -> bool {
+    MAY_ALIAS.get()
+}
+
+/// Makes a launch current until dropped.
+pub struct Running {
+    outer: (*mut Context, bool),
+}
 
 impl Running {
-    pub fn enter(context: *mut Context) -> Running {
-        Running(CURRENT.replace(context))
+    /// `context` must stay where it is until the result is dropped.
+    pub fn enter(context: *mut Context, may_alias: bool) -> Running {
+        Running { outer: (CURRENT.replace(context), MAY_ALIAS.replace(may_alias)) }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        CURRENT.set(self.0);
+        CURRENT.set(self.outer.0);
+        MAY_ALIAS.set(self.outer.1);
     }
 }
 

@@ -173,6 +173,31 @@ pub enum Fault {
         /// Byte offset in the block's shared memory.
         byte: u32,
     },
+    /// The launch writes memory that it also reads through an `In`, which the device may read through a cache that
+    /// does not see the write.
+    #[error("{at}: {access} of {buffer}[{index}], which the same launch {}s through {other}", opposite(*access))]
+    Aliased {
+        /// The second of the two accesses.
+        at: Site,
+        /// What it does.
+        access: AccessKind,
+        /// Name of its argument.
+        buffer: &'static str,
+        /// Element index in it.
+        index: u64,
+        /// Name of the argument through which the same memory was accessed before.
+        other: &'static str,
+    },
+    /// An asynchronous copy of a size that the instruction does not have.
+    #[error("{at}: asynchronous copy of {bytes} bytes: it takes multiples of four up to {most}")]
+    CopySize {
+        /// The copy.
+        at: Site,
+        /// The bytes asked for.
+        bytes: u32,
+        /// The most that this copy moves.
+        most: u32,
+    },
     /// The body panicked: an overflow, an index, an assertion.
     #[error("{at}: {message}")]
     Panic {
@@ -189,4 +214,9 @@ pub enum Fault {
         /// What the system says.
         reason: String,
     },
+}
+
+/// What conflicts with an access.
+fn opposite(access: AccessKind) -> AccessKind {
+    if access.writes() { AccessKind::Read } else { AccessKind::Write }
 }

@@ -6,6 +6,7 @@
 //! ends here.
 
 pub(crate) mod access;
+mod alias;
 pub(crate) mod collective;
 pub(crate) mod context;
 mod fault;

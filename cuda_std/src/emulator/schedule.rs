@@ -7,6 +7,7 @@ use std::ptr;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 
+use crate::emulator::alias::Aliases;
 use crate::emulator::collective::{self, LANES};
 use crate::emulator::context::{Context, Running, State, Thread, Unwind};
 use crate::emulator::fault::{Elsewhere, Fault, Place, Site};
@@ -74,9 +75,11 @@ impl Emulator {
             thread: 0,
             threads: (0..decl.block).map(|_| threads()).collect(),
             shared: SharedMemory::new(kernel.shared_bytes(), decl.block),
+            aliases: Aliases::of(&kernel.accesses()),
             fault: None,
             panicked: None,
         });
+        let may_alias = !context.aliases.is_empty();
         let mut launch = Launch {
             kernel,
             context: &raw mut *context,
@@ -84,7 +87,7 @@ impl Emulator {
             stats: LaunchStats::default(),
             order: (0..decl.block).collect(),
         };
-        let _running = Running::enter(launch.context);
+        let _running = Running::enter(launch.context, may_alias);
 
         let mut blocks: Vec<Dim3> = Vec::new();
         for z in 0..grid.z {

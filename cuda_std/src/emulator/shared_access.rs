@@ -113,7 +113,7 @@ pub struct Copies {
 /// zero. The source is read now, the destination changes at the wait.
 pub fn copy_async(word: u32, count: u32, src: In<f32>, src_i: u32, bytes: u32, at: At) {
     if bytes > 4 * count || !bytes.is_multiple_of(4) {
-        misaligned(u64::from(src_i), 4 * count, at);
+        context::raise(|c| Fault::CopySize { at: c.site(at), bytes, most: 4 * count });
     }
     for e in 0..count {
         let value = if 4 * e < bytes { copied(src, src_i, e, count, at) } else { 0 };

@@ -164,7 +164,7 @@ macro_rules! argument {
             }
 
             pub(crate) fn target(&self) -> Target<T> {
-                Target { buf: self.buf, name: self.name }
+                Target { buf: self.buf, name: self.name, kind: AccessKind::$kind }
             }
         }
     };
