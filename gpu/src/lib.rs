@@ -12,6 +12,8 @@ pub mod kernels;
 pub mod logits;
 pub mod market;
 pub mod philox;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use kernels::KERNELS;

@@ -67,6 +67,7 @@ macro_rules! c51_kernels {
             shared = 4 * WARPS * warp_floats($registers),
             barriers = 1,
             shuffles = 120,
+            votes = 2, // the two warp barriers of the projection
             requires(
                 batch > 0,
                 branches >= 1,
@@ -125,7 +126,7 @@ macro_rules! c51_kernels {
                 };
                 let next = greedy::<$registers>(&online, at(batch + sample), &support, None);
                 let m = project::<$registers>(
-                    &target, at(sample), next.0, &support, rewards.get(sample), discounts.get(sample), scratch, mine,
+                    &target, at(sample), next, &support, rewards.get(sample), discounts.get(sample), scratch, mine,
                 );
                 let taken = action::branch(actions.get(sample), d);
                 let here = at(sample);
@@ -223,14 +224,14 @@ struct Projected<const J: usize> {
     high: f32,
 }
 
-/// Projection of r + discount * z under the target network's p(s', a) onto the support. Uses 2 * 32 J floats of shared
-/// memory from `mine`, which only this warp touches.
+/// Projection of r + discount * z under the target network's p(s', a) onto the support, (a, Q) = `greedy`. Uses
+/// 2 * 32 J floats of shared memory from `mine`, which only this warp touches.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // all of them are registers; a struct would only rename them
 fn project<const J: usize>(
     target: &In<f32>,
     branch: Branch,
-    a: u32,
+    greedy: (u32, f32),
     support: &Support,
     reward: f32,
     discount: f32,
@@ -239,7 +240,7 @@ fn project<const J: usize>(
 ) -> Projected<J> {
     let lane = thread::lane();
     let base = baseline::<J>(target, branch);
-    let next = softmax(&action_logits::<J>(target, branch, &base, a), branch.atoms);
+    let next = softmax(&action_logits::<J>(target, branch, &base, greedy.0), branch.atoms);
     let (mut low, mut high) = (0.0f32, 0.0f32);
     let last = (branch.atoms - 1) as f32;
     let mut j = 0;
@@ -259,9 +260,10 @@ fn project<const J: usize>(
         j += 1;
     }
     warp::sync(); // the warp's pairs are written before its lanes read each other's
-    // The clamp would turn a NaN or infinite target into an end of the support. 0 * x keeps it visible: the mass, the
-    // gradient and its norm become NaN, and the step is skipped and counted.
-    let mut mass = [0.0 * (reward + discount); J];
+    // The clamp would turn a NaN or infinite target into an end of the support, and a NaN among the next values only
+    // decides the action. 0 * x keeps both visible: the mass, the gradient and its norm become NaN, and the step is
+    // skipped and counted.
+    let mut mass = [0.0 * reward + 0.0 * discount + 0.0 * greedy.1; J];
     let mut k = 0;
     while k < branch.atoms {
         let [position, p] = scratch.get2(mine + 2 * k);

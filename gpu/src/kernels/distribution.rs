@@ -6,6 +6,9 @@
 
 use cuda_std::prelude::*;
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
+
 /// Actions whose softmax reductions run side by side, to hide the latency of the shuffles.
 const GROUP: usize = 4;
 
@@ -28,10 +31,11 @@ impl Support {
         Self { v_min, v_max, dz: (v_max - v_min) / (atoms - 1) as f32 }
     }
 
-    /// z_k.
+    /// z_k. The spacing is rounded, so the last atom could come out beyond v_max, and its mass would count as outside
+    /// the support where nothing is: the minimum keeps it inside.
     #[inline(always)]
     pub fn atom(&self, k: u32) -> f32 {
-        math::fma(k as f32, self.dz, self.v_min)
+        math::min(math::fma(k as f32, self.dz, self.v_min), self.v_max)
     }
 }
 
@@ -211,8 +215,8 @@ fn expected_group<const J: usize>(
     q
 }
 
-/// Greedy action of a branch and its Q; ties go to the lowest index. When `q` is given, all Q values are also
-/// written to `q[at + a]`.
+/// Greedy action of a branch and its Q; ties go to the lowest index. A NaN among the values is the result: it would
+/// lose every comparison and so disappear. When `q` is given, all Q values are also written to `q[at + a]`.
 #[inline(always)]
 pub fn greedy<const J: usize>(
     logits: &In<f32>,
@@ -229,13 +233,13 @@ pub fn greedy<const J: usize>(
         while c < GROUP {
             let a = first + c as u32;
             if a < b.actions {
-                if group[c] > best_q {
+                if group[c] > best_q || group[c].is_nan() {
                     (best, best_q) = (a, group[c]);
                 }
-                if let Some((out, at)) = q {
-                    if thread::lane() == 0 {
-                        out.set(at + a, group[c]);
-                    }
+                if let Some((out, at)) = q
+                    && thread::lane() == 0
+                {
+                    out.set(at + a, group[c]);
                 }
             }
             c += 1;

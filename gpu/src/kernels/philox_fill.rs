@@ -6,6 +6,9 @@ use cuda_std::prelude::*;
 
 use crate::{clock, philox};
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
+
 macro_rules! fill_kernels {
     ($($(#[$doc:meta])* $name:ident($($parameter:ident)?), |$w:ident| $values:expr;)*) => {$(
         $(#[$doc])*

@@ -8,6 +8,9 @@ use cuda_std::prelude::*;
 
 use crate::{clock, philox};
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
+
 /// Words of the ring's own counters.
 pub mod ring {
     /// Transitions written so far, at most the capacity.
@@ -29,6 +32,9 @@ pub const SAMPLES_PER_BLOCK: u32 = 8;
     requires(
         batch > 0,
         stride % 4 == 0,
+        capacity > 0,
+        // Elements have 32-bit indices: a larger ring would be read from its beginning again.
+        (capacity as u64) * (stride as u64) <= 0x1_0000_0000,
         clock_words.len() >= clock::WORDS as usize,
         ring_words.len() >= ring::WORDS as usize,
         states.len() >= (capacity as usize) * (stride as usize),
@@ -69,7 +75,8 @@ pub fn sample_gather(
         let word = philox::draw(seed, clock_words.get(clock::STEP), philox::Stream::Sample, sample, 0);
         let size = ring_words.get(ring::SIZE);
         // A damaged counter must not read beyond the ring: the bound is exact for every valid one.
-        let slot = philox::below(word[0], word[1], if size < capacity as u64 { size } else { capacity as u64 }) as u32;
+        let written = if size < capacity as u64 { size } else { capacity as u64 };
+        let slot = philox::below(word[0], word[1], written) as u32;
         let vectors = stride / 4;
         let mut v = lane;
         while v < vectors {

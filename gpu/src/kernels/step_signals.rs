@@ -89,12 +89,12 @@ pub fn step_signals(
             w += 1;
         }
         let norm = math::sqrt(total);
-        let skipped = !(norm < f32::INFINITY);
+        let finite = norm < f32::INFINITY; // false for NaN too
         history.set(row + signal::GRADIENT_NORM, norm);
-        history.set(row + signal::SKIPPED, if skipped { 1.0 } else { 0.0 });
+        history.set(row + signal::SKIPPED, if finite { 0.0 } else { 1.0 });
         let in_a_row = clock_words.get(clock::SKIPPED_IN_A_ROW);
-        clock_words.set(clock::SKIPPED_IN_A_ROW, if skipped { in_a_row + 1 } else { 0 });
-        clock_words.set(clock::SKIPPED, clock_words.get(clock::SKIPPED) + skipped as u64);
+        clock_words.set(clock::SKIPPED_IN_A_ROW, if finite { 0 } else { in_a_row + 1 });
+        clock_words.set(clock::SKIPPED, clock_words.get(clock::SKIPPED) + !finite as u64);
     }
     thread::sync(); // every thread has read the step's number before it is advanced
     if thread == 0 {
