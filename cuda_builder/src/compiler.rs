@@ -12,7 +12,7 @@ use crate::process;
 /// keeps barriers single, both of which may change with any release.
 pub const TESTED: &[&str] = &["1.96"];
 
-/// Names the compiler to use, instead of a search.
+/// Names the compiler to use, instead of a search; `none` builds the host program without kernels.
 pub const RUSTC_VARIABLE: &str = "STEPGRAPH_NVPTX_RUSTC";
 /// `1` admits releases that are not in [`TESTED`].
 pub const UNTESTED_VARIABLE: &str = "STEPGRAPH_NVPTX_UNTESTED";
@@ -75,6 +75,9 @@ impl Search {
     /// When a compiler is named explicitly and cannot be used: another one would be a surprise.
     pub fn find(&self) -> Result<Result<Compiler, Vec<String>>, BuildError> {
         if let Some(rustc) = &self.explicit {
+            if rustc.as_os_str() == "none" {
+                return Ok(Err(vec![format!("switched off by {RUSTC_VARIABLE}=none")]));
+            }
             return match self.examine(rustc) {
                 Ok(compiler) => Ok(Ok(compiler)),
                 Err(reason) => Err(BuildError::setting(RUSTC_VARIABLE, rustc.as_os_str(), reason)),
@@ -253,6 +256,8 @@ mod tests {
         assert!(error.contains(RUSTC_VARIABLE) && error.contains("1.80.0"), "{error}");
         let search = Search { explicit: Some(good.clone()), ..Search::default() };
         assert_eq!(search.find().unwrap().unwrap().rustc, good);
+        let search = Search { explicit: Some("none".into()), candidates: vec![good], ..Search::default() };
+        assert!(search.find().unwrap().unwrap_err()[0].contains("=none"));
     }
 
     #[test]

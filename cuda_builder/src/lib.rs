@@ -29,8 +29,9 @@
 //! Beside it lie `<package>_<arch>.ptx`, `<package>_<arch>.cubin` and the same facts as `kernels.json`.
 //!
 //! # Variables
-//! - `STEPGRAPH_NVPTX_RUSTC`: the compiler, instead of a search. Without it: the active toolchain if it has
-//!   `rust-src`, a toolchain of rustup that bears the name of a tested release, `/usr/bin/rustc`.
+//! - `STEPGRAPH_NVPTX_RUSTC`: the compiler, instead of a search, or `none` for a host program without kernels. Without
+//!   it: the active toolchain if it has `rust-src`, a toolchain of rustup that bears the name of a tested release,
+//!   `/usr/bin/rustc`.
 //! - `STEPGRAPH_NVPTX_UNTESTED=1`: admits compiler releases that are not in [`TESTED`].
 //! - `STEPGRAPH_PTXAS`: the assembler, or `none`.
 
