@@ -225,13 +225,13 @@ fn parameter_declaration(Argument { name, kind, .. }: &Argument) -> TokenStream 
             let variant = element_variant(scalar);
             quote!(::cuda_std::ParamType::Scalar(::cuda_std::ElementType::#variant))
         }
-        ArgumentKind::Buffer { access, element_name, .. } => {
-            let access = match access.as_str() {
+        ArgumentKind::Buffer { access, element } => {
+            let access = match access.to_string().as_str() {
                 "In" => format_ident!("Read"),
                 "Out" => format_ident!("Write"),
                 _ => format_ident!("ReadWrite"),
             };
-            let variant = element_variant(element_name);
+            let variant = element_variant(element);
             quote!(::cuda_std::ParamType::Buffer(::cuda_std::AccessKind::#access, ::cuda_std::ElementType::#variant))
         }
     };
@@ -239,8 +239,8 @@ fn parameter_declaration(Argument { name, kind, .. }: &Argument) -> TokenStream 
 }
 
 /// `f32` names the variant `F32`.
-fn element_variant(name: &str) -> Ident {
-    Ident::new(&name.to_ascii_uppercase(), Span::call_site())
+fn element_variant(ty: &Ident) -> Ident {
+    Ident::new(&ty.to_string().to_ascii_uppercase(), Span::call_site())
 }
 
 /// Where a type mismatch of a whole expression is shown.

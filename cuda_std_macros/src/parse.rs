@@ -4,7 +4,8 @@ use proc_macro2::{Span, TokenStream};
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, Expr, FnArg, Ident, ItemFn, Pat, Result, ReturnType, Stmt, Token, Type, Visibility,
+    Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemFn, Pat, PathArguments, Result, ReturnType,
+    Stmt, Token, Type, Visibility,
 };
 
 /// Scalar argument types.
@@ -41,10 +42,10 @@ pub struct Argument {
 }
 
 pub enum ArgumentKind {
-    /// Passed by value; the type's name.
-    Scalar(String),
+    /// Passed by value; the type.
+    Scalar(Ident),
     /// Passed as an address; `In`, `Out` or `InOut`, and the element type.
-    Buffer { access: String, element: Type, element_name: String },
+    Buffer { access: Ident, element: Ident },
 }
 
 /// Most instructions of each kind in the PTX entry; absent means none.
@@ -190,22 +191,25 @@ impl ArgumentKind {
         };
         let Type::Path(path) = ty else { return Err(unsupported()) };
         let segment = path.path.segments.last().ok_or_else(unsupported)?;
-        let name = segment.ident.to_string();
+        let (name, one_of) = (&segment.ident, |names: &[&str]| names.iter().any(|n| segment.ident == n));
         match &segment.arguments {
-            syn::PathArguments::None if SCALARS.contains(&name.as_str()) => Ok(ArgumentKind::Scalar(name)),
-            syn::PathArguments::AngleBracketed(arguments) if BUFFERS.contains(&name.as_str()) => {
+            PathArguments::None if one_of(&SCALARS) => Ok(ArgumentKind::Scalar(name.clone())),
+            PathArguments::AngleBracketed(arguments) if one_of(&BUFFERS) => {
                 let mut arguments = arguments.args.iter();
-                let (Some(syn::GenericArgument::Type(element)), None) = (arguments.next(), arguments.next())
+                let (Some(GenericArgument::Type(Type::Path(element))), None) =
+                    (arguments.next(), arguments.next())
                 else {
                     return Err(unsupported());
                 };
-                let Type::Path(path) = element else { return Err(unsupported()) };
-                let element_name = path.path.segments.last().ok_or_else(unsupported)?.ident.to_string();
-                if !ELEMENTS.contains(&element_name.as_str()) {
-                    let text = format!("unsupported buffer element: use one of {}", ELEMENTS.join(", "));
-                    return Err(Error::new(element.span(), text));
+                match element.path.get_ident() {
+                    Some(element) if ELEMENTS.iter().any(|e| element == e) => {
+                        Ok(ArgumentKind::Buffer { access: name.clone(), element: element.clone() })
+                    }
+                    _ => {
+                        let text = format!("unsupported buffer element: use one of {}", ELEMENTS.join(", "));
+                        Err(Error::new(element.span(), text))
+                    }
                 }
-                Ok(ArgumentKind::Buffer { access: name, element: element.clone(), element_name })
             }
             _ => Err(unsupported()),
         }
@@ -280,4 +284,167 @@ fn relations(input: ParseStream) -> Result<Vec<Relation>> {
         }
     }
     Ok(relations)
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::*;
+
+    /// The message that `#[kernel(attribute)]` on `item` is refused with.
+    fn refused(attribute: TokenStream, item: TokenStream) -> String {
+        match Kernel::parse(attribute, item) {
+            Ok(kernel) => panic!("`{}` was accepted", kernel.name),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn refused_item(item: TokenStream) -> String {
+        refused(quote!(block = 32, grid = 1), item)
+    }
+
+    #[test]
+    fn a_kernel_is_read() {
+        let kernel = Kernel::parse(
+            quote!(
+                block = 32,
+                grid = (n, 2),
+                shared = 4 * n,
+                barriers = 1,
+                requires(x.len() > 0, f::<A, B>(n)),
+            ),
+            quote! {
+                /// Doc.
+                #[allow(unused)]
+                pub fn name(/** Count. */ n: u32, mut x: cuda_std::In<f32>) { let _ = n; }
+            },
+        );
+        let kernel = kernel.unwrap();
+        assert_eq!((kernel.docs.len(), kernel.attributes.len(), kernel.body.len()), (1, 1, 1));
+        let texts: Vec<String> = kernel.requires.iter().map(|r| r.text.to_string()).collect();
+        assert_eq!(texts.len(), 2, "a comma inside of a relation does not end it: {texts:?}");
+        assert!(kernel.limits.barriers.is_some() && kernel.limits.shuffles.is_none());
+        let [n, x] = &kernel.arguments[..] else { panic!("two arguments") };
+        assert!(matches!(&n.kind, ArgumentKind::Scalar(ty) if ty == "u32") && n.docs.len() == 1);
+        assert!(x.mutable);
+        assert!(
+            matches!(&x.kind, ArgumentKind::Buffer { access, element } if access == "In" && element == "f32")
+        );
+    }
+
+    #[test]
+    fn keys_are_checked() {
+        let item = quote!(
+            fn k(n: u32) {}
+        );
+        let message = |attribute| refused(attribute, item.clone());
+        assert!(message(quote!(grid = 1)).contains("kernel `k` has no `block`"));
+        assert!(message(quote!(block = 32)).contains("kernel `k` has no `grid`"));
+        assert!(message(quote!(block = 32, grid = 1, blocks = 2)).contains("unknown key `blocks`"));
+        assert!(message(quote!(block = 32, block = 64, grid = 1)).contains("`block` is given twice"));
+        assert!(message(quote!(block(32))).contains("expected `=`"));
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        assert!(
+            refused_item(quote!(
+                fn k(n: usize) {}
+            ))
+            .contains("unsupported kernel argument type: use a scalar (u32")
+        );
+        assert!(
+            refused_item(quote!(
+                fn k(x: &[f32]) {}
+            ))
+            .contains("unsupported kernel argument type")
+        );
+        assert!(
+            refused_item(quote!(
+                fn k(x: In<f32, f32>) {}
+            ))
+            .contains("unsupported kernel argument type")
+        );
+        assert!(
+            refused_item(quote!(
+                fn k(x: In<bool>) {}
+            ))
+            .contains("unsupported buffer element: use one of f32")
+        );
+        assert!(
+            refused_item(quote!(
+                fn k((a, b): u32) {}
+            ))
+            .contains("plain name")
+        );
+        assert!(
+            refused_item(quote!(
+                fn k(&self) {}
+            ))
+            .contains("no `self`")
+        );
+        assert!(
+            refused_item(quote!(
+                fn k(#[cfg(x)] n: u32) {}
+            ))
+            .contains("only doc comments")
+        );
+        // Every wrong argument is named, not only the first.
+        let error = Kernel::parse(
+            quote!(block = 1, grid = 1),
+            quote!(
+                fn k(a: bool, b: u32, c: char) {}
+            ),
+        );
+        assert_eq!(error.err().map(|e| e.into_iter().count()), Some(2));
+    }
+
+    #[test]
+    fn functions_are_checked() {
+        assert!(
+            refused_item(quote!(
+                fn k<T>(n: u32) {}
+            ))
+            .contains("generic")
+        );
+        assert!(
+            refused_item(quote!(
+                async fn k() {}
+            ))
+            .contains("async")
+        );
+        assert!(
+            refused_item(quote!(
+                const fn k() {}
+            ))
+            .contains("const")
+        );
+        assert!(
+            refused_item(quote!(
+                unsafe fn k() {}
+            ))
+            .contains("`requires`")
+        );
+        assert!(
+            refused_item(quote!(
+                extern "C" fn k() {}
+            ))
+            .contains("extern")
+        );
+        assert!(
+            refused_item(quote!(
+                fn k() -> u32 {
+                    1
+                }
+            ))
+            .contains("returns nothing")
+        );
+        assert!(
+            refused_item(quote!(
+                struct K;
+            ))
+            .contains("goes on a function")
+        );
+    }
 }

@@ -19,7 +19,7 @@ pub struct Target<T> {
 
 impl<T> Target<T> {
     /// Address of elements i .. i + count, which must be inside and whose address must be a multiple of `align`.
-    #[inline]
+    #[inline(always)]
     fn address(
         &self,
         i: u32,
@@ -96,7 +96,7 @@ fn misaligned(buffer: &'static str, index: u64, bytes: u32, at: &'static Locatio
 }
 
 /// Reads element i.
-#[inline]
+#[inline(always)]
 pub fn read<T: Element>(target: Target<T>, i: u32, at: &'static Location<'static>) -> T {
     let address = target.address(i, 1, align_of::<T>(), AccessKind::Read, at);
     // SAFETY: inside the buffer and aligned; whoever made the `Buf` vouches for its memory, and only this OS
@@ -105,7 +105,7 @@ pub fn read<T: Element>(target: Target<T>, i: u32, at: &'static Location<'static
 }
 
 /// Writes element i.
-#[inline]
+#[inline(always)]
 pub fn write<T: Element>(target: Target<T>, i: u32, value: T, at: &'static Location<'static>) {
     let address = target.address(i, 1, align_of::<T>(), AccessKind::Write, at);
     // SAFETY: as in `read`.
@@ -113,7 +113,7 @@ pub fn write<T: Element>(target: Target<T>, i: u32, value: T, at: &'static Locat
 }
 
 /// Reads elements i .. i + 4, 16-byte aligned.
-#[inline]
+#[inline(always)]
 pub fn read4<T: Quad>(target: Target<T>, i: u32, at: &'static Location<'static>) -> [T; 4] {
     let address = target.address(i, 4, 16, AccessKind::Read, at);
     // SAFETY: as in `read`, for four elements.
@@ -121,7 +121,7 @@ pub fn read4<T: Quad>(target: Target<T>, i: u32, at: &'static Location<'static>)
 }
 
 /// Writes elements i .. i + 4, 16-byte aligned.
-#[inline]
+#[inline(always)]
 pub fn write4<T: Quad>(target: Target<T>, i: u32, value: [T; 4], at: &'static Location<'static>) {
     let address = target.address(i, 4, 16, AccessKind::Write, at);
     // SAFETY: as in `read`, for four elements.

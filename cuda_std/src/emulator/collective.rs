@@ -77,11 +77,11 @@ fn tf32_operands(exchanges: &[Exchange; LANES]) -> Operands {
     let mut operands = Operands { a: [[0.0; K]; M], b: [[0.0; K]; N] };
     for (lane, exchange) in exchanges.iter().enumerate() {
         let (g, t, w) = (lane / 4, lane % 4, &exchange.words);
-        for i in 0..4 {
-            operands.a[g + 8 * (i % 2)][t + 4 * (i / 2)] = tf32(w[i]);
+        for (i, word) in w[..4].iter().enumerate() {
+            operands.a[g + 8 * (i % 2)][t + 4 * (i / 2)] = tf32(*word);
         }
-        for i in 0..2 {
-            operands.b[g][t + 4 * i] = tf32(w[4 + i]);
+        for (i, word) in w[4..6].iter().enumerate() {
+            operands.b[g][t + 4 * i] = tf32(*word);
         }
     }
     operands
@@ -94,11 +94,11 @@ fn bf16_operands(exchanges: &[Exchange; LANES]) -> Operands {
     for (lane, exchange) in exchanges.iter().enumerate() {
         let (g, t, w) = (lane / 4, lane % 4, &exchange.words);
         for e in 0..2 {
-            for i in 0..4 {
-                operands.a[g + 8 * (i % 2)][2 * t + e + 8 * (i / 2)] = bf16(w[i], e);
+            for (i, word) in w[..4].iter().enumerate() {
+                operands.a[g + 8 * (i % 2)][2 * t + e + 8 * (i / 2)] = bf16(*word, e);
             }
-            for i in 0..2 {
-                operands.b[g][2 * t + e + 8 * i] = bf16(w[4 + i], e);
+            for (i, word) in w[4..6].iter().enumerate() {
+                operands.b[g][2 * t + e + 8 * i] = bf16(*word, e);
             }
         }
     }

@@ -67,7 +67,7 @@ pub fn is_running() -> bool {
 }
 
 /// Whether accesses must be noted in [`Context::aliases`].
-#[inline]
+#[inline(always)]
 pub fn may_alias() -> bool {
     MAY_ALIAS.get()
 }
@@ -95,7 +95,7 @@ impl Drop for Running {
 ///
 /// # Panics
 /// Outside of a launch: a kernel's calls have no meaning there.
-#[inline]
+#[inline(always)]
 pub fn with<R>(f: impl FnOnce(&mut Context) -> R) -> R {
     let context = CURRENT.get();
     assert!(!context.is_null(), "a kernel's calls only work inside of a launch");

@@ -10,6 +10,7 @@ impl Random {
         Random(seed)
     }
 
+    #[inline(always)]
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,6 +20,7 @@ impl Random {
     }
 
     /// A number below `n`; its bias (n / 2^32) does not matter for scheduling.
+    #[inline(always)]
     pub fn below(&mut self, n: u32) -> u32 {
         (((self.next() >> 32) * u64::from(n)) >> 32) as u32
     }

@@ -42,6 +42,7 @@ pub struct LaunchStats {
 
 impl LaunchStats {
     /// Notes that a thread (or block) ran next: FNV-1a over 32-bit words.
+    #[inline(always)]
     fn trace(&mut self, index: u32) {
         self.trace = (self.trace ^ u64::from(index)).wrapping_mul(0x0100_0000_01b3);
     }
@@ -128,6 +129,7 @@ struct Launch<'a, K> {
 
 impl<K: Kernel> Launch<'_, K> {
     /// The context, while no emulated thread runs.
+    #[inline(always)]
     fn context(&mut self) -> &mut Context {
         // SAFETY: `Emulator::launch` owns it for longer than this; emulated threads borrow it only inside
         // `context::with`, none of which is active while the scheduler runs.
@@ -140,7 +142,7 @@ impl<K: Kernel> Launch<'_, K> {
         context.shared.begin_block();
         for thread in &mut context.threads {
             thread.state = State::Ready;
-            thread.copies = Copies::default();
+            thread.copies.clear();
             thread.yielder = ptr::null();
         }
         let threads = u64::from(context.decl.block);

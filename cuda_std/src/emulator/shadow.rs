@@ -25,12 +25,14 @@ impl Record {
     const NONE: Record = Record { epoch: 0, warp_epoch: 0, thread: 0, at: Location::caller() };
 
     /// Whether `later`, an access that happens after this one in the interleaving, is unordered with it.
+    #[inline(always)]
     fn races(&self, later: &Record) -> bool {
         self.epoch == later.epoch
             && self.thread != later.thread
             && (!self.same_warp(later) || self.warp_epoch == later.warp_epoch)
     }
 
+    #[inline(always)]
     fn same_warp(&self, other: &Record) -> bool {
         self.thread / 32 == other.thread / 32
     }
@@ -55,6 +57,7 @@ impl Word {
     /// Reads from two different warps race with a write by any thread. Reads from one warp alone race only with
     /// writes from other warps (any one read shows that) and with writes from that warp in the same warp epoch
     /// by another thread (two reads of the newest epoch by different threads show that).
+    #[inline(always)]
     fn note_read(&mut self, read: Record) {
         let [first, second] = &mut self.reads;
         if first.epoch != read.epoch {
@@ -136,6 +139,7 @@ impl SharedMemory {
         self.warp_epochs[warp] += 1;
     }
 
+    #[inline(always)]
     fn record(&self, thread: u32, at: &'static Location<'static>) -> Record {
         Record { epoch: self.epoch, warp_epoch: self.warp_epochs[thread as usize / 32], thread, at }
     }

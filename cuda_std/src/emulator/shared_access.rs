@@ -28,7 +28,7 @@ pub fn check_view(offset: u32, bytes: u64, align: usize, at: At) {
 }
 
 /// Elements i .. i + count must be inside a view of `len`.
-#[inline]
+#[inline(always)]
 pub fn check_index(i: u32, count: u32, len: u32, write: bool, at: At) {
     if u64::from(i) + u64::from(count) > u64::from(len) {
         let access = if write { AccessKind::Write } else { AccessKind::Read };
@@ -37,7 +37,7 @@ pub fn check_index(i: u32, count: u32, len: u32, write: bool, at: At) {
 }
 
 /// A vector access of `count` words at element i must start at a multiple of its size.
-#[inline]
+#[inline(always)]
 pub fn check_alignment(word: u32, i: u32, count: u32, at: At) {
     if !word.is_multiple_of(count) {
         misaligned(u64::from(i), 4 * count, at);
@@ -55,7 +55,7 @@ fn misaligned(index: u64, bytes: u32, at: At) -> ! {
 }
 
 /// Reads a word.
-#[inline]
+#[inline(always)]
 pub fn read(word: u32, at: At) -> u32 {
     match context::with(|c| c.shared.read(word, c.thread, at)) {
         Ok(value) => value,
@@ -64,7 +64,7 @@ pub fn read(word: u32, at: At) -> u32 {
 }
 
 /// Writes a word.
-#[inline]
+#[inline(always)]
 pub fn write(word: u32, value: u32, at: At) {
     if let Err(conflict) = context::with(|c| c.shared.write(word, Some(value), c.thread, at)) {
         raise(conflict, AccessKind::Write, word, at);
@@ -107,6 +107,15 @@ pub struct Copies {
     open: Vec<Pending>,
     /// Committed and not yet waited for, the oldest first.
     groups: VecDeque<Vec<Pending>>,
+}
+
+impl Copies {
+    /// Forgets all: the thread is about to begin.
+    pub fn clear(&mut self) {
+        if !(self.open.is_empty() && self.groups.is_empty()) {
+            *self = Copies::default();
+        }
+    }
 }
 
 /// Starts a copy of `count` words of which the first `bytes` bytes come from `src[src_i ..]` and the rest are

@@ -29,11 +29,13 @@ impl<T> Buf<T> {
     }
 
     /// Address of the first element.
+    #[inline(always)]
     pub const fn addr(self) -> u64 {
         self.addr
     }
 
     /// Elements.
+    #[inline(always)]
     pub const fn len(self) -> usize {
         self.len
     }
@@ -149,6 +151,7 @@ macro_rules! argument {
             }
 
             /// The same buffer, called `name` in faults.
+            #[inline(always)]
             pub const fn named(self, name: &'static str) -> $name<T> {
                 $name { buf: self.buf, name }
             }
@@ -163,6 +166,7 @@ macro_rules! argument {
                 Access { name, addr: self.buf.addr, bytes: self.buf.bytes(), kind: AccessKind::$kind }
             }
 
+            #[inline(always)]
             pub(crate) fn target(&self) -> Target<T> {
                 Target { buf: self.buf, name: self.name, kind: AccessKind::$kind }
             }
@@ -188,7 +192,7 @@ macro_rules! readable {
         impl<T: Element> $name<T> {
             /// Element i.
             #[track_caller]
-            #[inline]
+            #[inline(always)]
             pub fn get(&self, i: u32) -> T {
                 access::read(self.target(), i, Location::caller())
             }
@@ -197,7 +201,7 @@ macro_rules! readable {
         impl<T: Quad> $name<T> {
             /// Elements i .. i + 4 in one 16-byte access; their address is a multiple of 16.
             #[track_caller]
-            #[inline]
+            #[inline(always)]
             pub fn get4(&self, i: u32) -> [T; 4] {
                 access::read4(self.target(), i, Location::caller())
             }
@@ -210,7 +214,7 @@ macro_rules! writable {
         impl<T: Element> $name<T> {
             /// Element i becomes `value`.
             #[track_caller]
-            #[inline]
+            #[inline(always)]
             pub fn set(&self, i: u32, value: T) {
                 access::write(self.target(), i, value, Location::caller());
             }
@@ -219,7 +223,7 @@ macro_rules! writable {
         impl<T: Quad> $name<T> {
             /// Elements i .. i + 4 in one 16-byte access; their address is a multiple of 16.
             #[track_caller]
-            #[inline]
+            #[inline(always)]
             pub fn set4(&self, i: u32, value: [T; 4]) {
                 access::write4(self.target(), i, value, Location::caller());
             }

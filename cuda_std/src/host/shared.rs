@@ -18,9 +18,11 @@ pub trait SharedElement: crate::Element {
 
 impl SharedElement for u32 {
     const WORDS: u32 = 1;
+    #[inline(always)]
     fn to_words(self) -> [u32; 2] {
         [self, 0]
     }
+    #[inline(always)]
     fn from_words(words: [u32; 2]) -> u32 {
         words[0]
     }
@@ -28,9 +30,11 @@ impl SharedElement for u32 {
 
 impl SharedElement for i32 {
     const WORDS: u32 = 1;
+    #[inline(always)]
     fn to_words(self) -> [u32; 2] {
         [self as u32, 0]
     }
+    #[inline(always)]
     fn from_words(words: [u32; 2]) -> i32 {
         words[0] as i32
     }
@@ -38,9 +42,11 @@ impl SharedElement for i32 {
 
 impl SharedElement for f32 {
     const WORDS: u32 = 1;
+    #[inline(always)]
     fn to_words(self) -> [u32; 2] {
         [self.to_bits(), 0]
     }
+    #[inline(always)]
     fn from_words(words: [u32; 2]) -> f32 {
         f32::from_bits(words[0])
     }
@@ -48,10 +54,12 @@ impl SharedElement for f32 {
 
 impl SharedElement for f64 {
     const WORDS: u32 = 2;
+    #[inline(always)]
     fn to_words(self) -> [u32; 2] {
         let bits = self.to_bits();
         [bits as u32, (bits >> 32) as u32]
     }
+    #[inline(always)]
     fn from_words([low, high]: [u32; 2]) -> f64 {
         f64::from_bits(u64::from(high) << 32 | u64::from(low))
     }
@@ -89,6 +97,7 @@ pub fn array<T: SharedElement>(byte_offset: u32, len: u32) -> Shared<T> {
 
 impl<T: SharedElement> Shared<T> {
     /// First word of elements i .. i + count, which must be inside the view.
+    #[inline(always)]
     fn locate(&self, i: u32, count: u32, write: bool, at: &'static Location<'static>) -> u32 {
         memory::check_index(i, count, self.len, write, at);
         self.word + i * T::WORDS
@@ -96,7 +105,7 @@ impl<T: SharedElement> Shared<T> {
 
     /// Element i.
     #[track_caller]
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, i: u32) -> T {
         let at = Location::caller();
         let word = self.locate(i, 1, false, at);
@@ -106,7 +115,7 @@ impl<T: SharedElement> Shared<T> {
 
     /// Element i becomes `value`.
     #[track_caller]
-    #[inline]
+    #[inline(always)]
     pub fn set(&self, i: u32, value: T) {
         let at = Location::caller();
         let word = self.locate(i, 1, true, at);
