@@ -4,7 +4,7 @@
 //! Shape letters are those of the whole project: B batch, S state features, H1/H2 trunk widths, D branches,
 //! n_d actions of branch d, K atoms. See `docs/KERNEL_ABI.md` for what `#[kernel]` makes of a function.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 
 pub mod action;
 pub mod clock;

@@ -10,7 +10,7 @@
 //! form. Every kernel handles every shape; 16-byte copies are used where address and stride allow them.
 //!
 //! Kernels are named `gemm_FORM_ARITHMETIC_TILE`. Arithmetic: `fp32` is IEEE (fused multiply-adds); `tf32` and `bf16`
-//! round the operands to 10 and 7 bits of mantissa, nearest, and sum exact products in f32 on the tensor cores. Tiles:
+//! round the operands to 10 and 7 bits of mantissa (nearest, ties to even) and sum exact products in f32 on the tensor cores. Tiles:
 //! see [`Tile`]; [`choose`] picks one by shape. The order of summation is fixed by shape, arithmetic and tile.
 
 use cuda_std::prelude::*;
@@ -22,6 +22,7 @@ mod data;
 mod group;
 mod mma;
 mod panel;
+mod round;
 mod simt;
 mod weight;
 
@@ -93,14 +94,12 @@ macro_rules! data_kernel {
             $($a: In<f32>, $b: In<f32>, $c: Out<f32>, $x: In<f32>, $sizes: u64, $strides: u64,)*
         ) {
             let (product, tile) = data::place([ends0, ends1, ends2]);
-            let of = data::Arguments {
-                a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0,
+            let of = match product {
+                $($p => data::Arguments { a: $a, b: $b, c: $c, extra: $x, sizes: $sizes, strides: $strides },)*
+                _ => data::Arguments {
+                    a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0
+                },
             };
-            // A chain of comparisons, because an index that is not a constant would put the table into local memory.
-            $(
-                let here = data::Arguments { a: $a, b: $b, c: $c, extra: $x, sizes: $sizes, strides: $strides };
-                let of = if product == $p { here } else { of };
-            )*
             data::run::<$engine, $form, $size>(&of, tile, mode, slope);
         }
 
@@ -162,14 +161,12 @@ macro_rules! weight_kernel {
             $($a: In<f32>, $b: In<f32>, $c: Out<f32>, $x: Out<f32>, $sizes: u64, $strides: u64,)*
         ) {
             let (product, tile) = data::place([ends0, ends1, ends2]);
-            let of = weight::Arguments {
-                a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0,
+            let of = match product {
+                $($p => weight::Arguments { a: $a, b: $b, c: $c, extra: $x, sizes: $sizes, strides: $strides },)*
+                _ => weight::Arguments {
+                    a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0
+                },
             };
-            // A chain of comparisons, because an index that is not a constant would put the table into local memory.
-            $(
-                let here = weight::Arguments { a: $a, b: $b, c: $c, extra: $x, sizes: $sizes, strides: $strides };
-                let of = if product == $p { here } else { of };
-            )*
             weight::run::<$engine, $form, $size>(&of, tile, thread::block_idx_y(), splits, plane);
         }
 

@@ -12,7 +12,7 @@ use cuda_std::prelude::*;
 use super::engine::{Engine, Form, Panels, Tile, Warps};
 #[cfg(not(target_arch = "nvptx64"))]
 use super::launch::TileSize;
-use super::panel::{DEPTH, Operand};
+use super::panel::{DEPTH, Operand, Panel};
 
 /// Stages of the ring.
 pub const STAGES: u32 = 3;
@@ -71,13 +71,15 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     pub const TILE: TileSize = TileSize { rows: Self::ROWS, columns: Self::COLUMNS };
     /// Threads of a block.
     pub const THREADS: u32 = 32 * Self::WARPS.m * Self::WARPS.n * Self::WARPS.k;
-    /// Floats of a stage: a panel of A, a panel of B.
-    const STAGE: u32 = DEPTH * (Self::ROWS + Self::COLUMNS);
+    /// Bytes of a stage: a panel of A, a panel of B.
+    const STAGE: u32 = 4 * DEPTH * (Self::ROWS + Self::COLUMNS);
     /// Floats of one group's tile of C.
     const PART: u32 = Self::ROWS * Self::COLUMNS;
+    /// Pieces of four neighbours of the tile for each thread, at most 8.
+    pub const PIECES: u32 = Self::PART / 4 / Self::THREADS;
     /// Floats of shared memory.
     const FLOATS: u32 = {
-        let (ring, parts) = (STAGES * Self::STAGE, Self::WARPS.k * (Self::PART + Self::ROWS));
+        let (ring, parts) = (STAGES * Self::STAGE / 4, Self::WARPS.k * (Self::PART + Self::ROWS));
         if ring > parts { ring } else { parts }
     };
     /// Bytes of shared memory.
@@ -89,26 +91,28 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     /// Most tensor-core instructions in the kernel.
     pub const MMAS: u32 = E::MMAS;
 
-    /// Sums the tile; afterwards [`Plan::four`] and [`Plan::row_sum`] read it. The whole block calls.
+    /// Sums the tile; afterwards [`Plan::four`] and [`Plan::row_sum`] read it. The whole block calls. `meanwhile` runs
+    /// when the first copies are on their way: it starts the reads that the epilogue will need.
     #[inline(always)]
-    pub fn multiply(work: &Work) {
+    pub fn multiply<T>(work: &Work, meanwhile: impl FnOnce() -> T) -> T {
         let shared = shared::array::<f32>(0, Self::FLOATS);
         let steps = (work.k_end - work.k).div_ceil(DEPTH);
         let mut ahead = 0;
         while ahead < STAGES - 1 {
             if ahead < steps {
-                Self::copy(work, shared, ahead * Self::STAGE, work.k + ahead * DEPTH);
+                Self::copy(work, ahead * Self::STAGE, work.k + ahead * DEPTH);
             }
             // A group is closed in every turn, empty or not: the wait below counts groups.
             shared::copy_commit();
             ahead += 1;
         }
+        let result = meanwhile();
 
         let warp = thread::warp();
         let (place, group) = (warp % (Self::WARPS.m * Self::WARPS.n), warp / (Self::WARPS.m * Self::WARPS.n));
         let (warp_m, warp_n) = (place / Self::WARPS.n, place % Self::WARPS.n);
         let sum = work.row_sums && warp_n == 0;
-        let chunks = DEPTH / 4 / Self::WARPS.k;
+        let depth = DEPTH / Self::WARPS.k;
         let (mut accumulator, mut sums) = (E::zero(), [0.0; 8]);
         let (mut step, mut current, mut next) = (0, 0, (STAGES - 1) * Self::STAGE);
         while step < steps {
@@ -117,17 +121,16 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
             // overwritten next.
             thread::sync();
             if step + STAGES - 1 < steps {
-                Self::copy(work, shared, next, work.k + (step + STAGES - 1) * DEPTH);
+                Self::copy(work, next, work.k + (step + STAGES - 1) * DEPTH);
             }
             shared::copy_commit();
             let panels = Panels {
-                shared,
-                a: (current, Self::ROWS),
-                b: (current + DEPTH * Self::ROWS, Self::COLUMNS),
-                a_quad: warp_m * (E::ROWS / 4),
-                b_quad: warp_n * (E::COLUMNS / 4),
+                a: Self::panel_a(current),
+                b: Self::panel_b(current),
+                row: warp_m * E::ROWS,
+                column: warp_n * E::COLUMNS,
             };
-            E::multiply::<F>(&panels, group * chunks, chunks, &mut accumulator, sum, &mut sums);
+            E::multiply::<F>(&panels, group * depth, depth, &mut accumulator, sum, &mut sums);
             next = current;
             current = if current == (STAGES - 1) * Self::STAGE { 0 } else { current + Self::STAGE };
             step += 1;
@@ -135,30 +138,60 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
 
         shared::copy_wait::<0>();
         thread::sync(); // the last stage has been read: the ring becomes the place of C
-        E::each(&accumulator, |row, column, values| {
-            let (row, column) = (warp_m * E::ROWS + row, warp_n * E::COLUMNS + column);
-            shared.set4(group * Self::PART + Self::place(row, column), values);
+        E::put::<F>(&accumulator, shared, |row, column| {
+            group * Self::PART + Self::place(warp_m * E::ROWS + row, warp_n * E::COLUMNS + column)
         });
         if F::ROW_SUMS && sum {
-            E::each_sum(&sums, |row, value| {
+            E::each_sum::<F>(&sums, |row, value| {
                 shared.set(Self::WARPS.k * Self::PART + group * Self::ROWS + warp_m * E::ROWS + row, value);
             });
         }
         thread::sync(); // C and the row sums are complete
+        result
+    }
+
+    /// The panel of A of the stage that starts at byte `stage`.
+    #[inline(always)]
+    fn panel_a(stage: u32) -> Panel {
+        Panel { start: stage, width: Self::ROWS }
+    }
+
+    /// The panel of B.
+    #[inline(always)]
+    fn panel_b(stage: u32) -> Panel {
+        Panel { start: stage + 4 * DEPTH * Self::ROWS, width: Self::COLUMNS }
     }
 
     /// Starts copying one stage.
     #[inline(always)]
-    fn copy(work: &Work, shared: Shared<f32>, stage: u32, k: u32) {
-        work.a.copy::<F::A>(shared, stage, Self::ROWS, Self::THREADS, k, work.k_end);
-        work.b.copy::<F::B>(shared, stage + DEPTH * Self::ROWS, Self::COLUMNS, Self::THREADS, k, work.k_end);
+    fn copy(work: &Work, stage: u32, k: u32) {
+        work.a.copy::<F::A>(Self::panel_a(stage), Self::THREADS, k, work.k_end);
+        work.b.copy::<F::B>(Self::panel_b(stage), Self::THREADS, k, work.k_end);
     }
 
-    /// Where four neighbours of C are. The exclusive or spreads what eight lanes write at once over the banks: with
-    /// tensor cores two rows 16 apart by four quads, in fp32 four rows 4 apart by two quads.
+    /// Where an element of C is; columns 4 c .. 4 c + 4 are side by side. The exclusive or spreads over the banks what is
+    /// written at once: four rows next to each other or two apart by two quads (tensor cores), or four rows four apart
+    /// by two quads (fp32).
     #[inline(always)]
     fn place(row: u32, column: u32) -> u32 {
-        row * Self::COLUMNS + 4 * ((column / 4) ^ (2 * (row / 4 % 4)) ^ (4 * (row / 16 % 2)))
+        row * Self::COLUMNS + 4 * ((column / 4) ^ (2 * ((row ^ (row / 4)) % 4))) + column % 4
+    }
+
+    /// First row and column of tile number `tile` of a product with n columns.
+    #[inline(always)]
+    pub fn corner(tile: u32, n: u32) -> (u32, u32) {
+        let across = n.div_ceil(Self::COLUMNS);
+        // Never zero, as the product has a tile; said so, because a division by zero would be a panic in the PTX.
+        let across = if across > 0 { across } else { 1 };
+        (tile / across * Self::ROWS, tile % across * Self::COLUMNS)
+    }
+
+    /// Row and column in the tile of the thread's i-th four neighbours, i < PIECES: neighbouring threads have
+    /// neighbouring pieces, and all pieces of a thread are in the same columns.
+    #[inline(always)]
+    pub fn piece(i: u32) -> (u32, u32) {
+        let (index, across) = (i * Self::THREADS + thread::thread_idx(), Self::COLUMNS / 4);
+        (index / across, 4 * (index % across))
     }
 
     /// Four neighbours of the tile, summed over the groups in order.
@@ -174,6 +207,34 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
             group += 1;
         }
         c
+    }
+
+    /// Calls `store(row, column, c)` for the elements of C that exist, each by one thread: the slow way, for matrices
+    /// whose rows cannot be stored in pieces of 16 bytes.
+    #[inline(always)]
+    pub fn each_element(
+        first_row: u32,
+        first_column: u32,
+        m: u32,
+        n: u32,
+        mut store: impl FnMut(u32, u32, f32),
+    ) {
+        let shared = shared::array::<f32>(0, Self::FLOATS);
+        let mut index = thread::thread_idx();
+        while index < Self::PART {
+            let (row, column) = (index / Self::COLUMNS, index % Self::COLUMNS);
+            if first_row + row < m && first_column + column < n {
+                let at = Self::place(row, column);
+                let mut c = shared.get(at);
+                let mut group = 1;
+                while group < Self::WARPS.k {
+                    c += shared.get(group * Self::PART + at);
+                    group += 1;
+                }
+                store(first_row + row, first_column + column, c);
+            }
+            index += Self::THREADS;
+        }
     }
 
     /// Sum of a row of A, over the groups in order; only after [`Plan::multiply`] with `row_sums`.

@@ -42,82 +42,58 @@ pub fn place(ends: Ends) -> (u32, u32) {
 pub fn run<E: Engine, F: Form, S: Size>(arguments: &Arguments, tile: u32, mode: u32, slope: f32) {
     let sizes = Sizes::unpack(arguments.sizes, arguments.strides);
     let Sizes { m, n, k, .. } = sizes;
-    let across = n.div_ceil(Plan::<E, F, S>::COLUMNS);
-    let (first_row, first_column) =
-        (tile / across * Plan::<E, F, S>::ROWS, tile % across * Plan::<E, F, S>::COLUMNS);
-    let a = Operand {
-        matrix: arguments.a,
-        stride: sizes.lda,
-        first: first_row,
-        rows: m,
-        vectors: sizes.a_vectors,
-    };
-    let b = Operand {
-        matrix: arguments.b,
-        stride: sizes.ldb,
-        first: first_column,
-        rows: n,
-        vectors: sizes.b_vectors,
-    };
-    Plan::<E, F, S>::multiply(&Work { a, b, k: 0, k_end: k, row_sums: false });
+    let (first_row, first_column) = Plan::<E, F, S>::corner(tile, n);
+    let a = Operand::new(arguments.a, sizes.lda, first_row, m, sizes.a_vectors);
+    let b = Operand::new(arguments.b, sizes.ldb, first_column, n, sizes.b_vectors);
 
-    let mut i = 0;
-    while i < Plan::<E, F, S>::ROWS * Plan::<E, F, S>::COLUMNS / 4 / Plan::<E, F, S>::THREADS {
-        let index = i * Plan::<E, F, S>::THREADS + thread::thread_idx();
-        let quads = Plan::<E, F, S>::COLUMNS / 4;
-        let (row, column) = (index / quads, 4 * (index % quads));
-        let c = Plan::<E, F, S>::four(row, column);
-        let (row, column) = (first_row + row, first_column + column);
-        if row < m && column < n {
-            let count = n - column;
-            let at = row * sizes.ldc + column;
-            let mut extra = [0.0; 4];
-            if sizes.extra {
-                extra =
-                    load(&arguments.extra, if mode == BIAS { column } else { at }, count, sizes.c_vectors);
+    let whole = sizes.c_vectors && n.is_multiple_of(4);
+    let neutral = if mode == BIAS { 0.0 } else { 1.0 };
+    let extra = Plan::<E, F, S>::multiply(&Work { a, b, k: 0, k_end: k, row_sums: false }, || {
+        let mut extra = [[neutral; 4]; 8];
+        if whole && sizes.extra && mode == BIAS {
+            let (_, column) = Plan::<E, F, S>::piece(0); // the same for all pieces of a thread
+            if first_column + column < n {
+                extra = [arguments.extra.get4(first_column + column); 8];
             }
-            let mut out = [0.0; 4];
-            unroll4!(e => {
-                out[e] = if mode == BIAS {
-                    let sum = c[e] + extra[e];
-                    if sum > 0.0 { sum } else { slope * sum }
-                } else if !sizes.extra || extra[e] > 0.0 {
-                    c[e]
-                } else {
-                    slope * c[e]
-                };
+        } else if whole && sizes.extra {
+            unroll8!(i => {
+                let (row, column) = Plan::<E, F, S>::piece(i as u32);
+                let (row, column) = (first_row + row, first_column + column);
+                if (i as u32) < Plan::<E, F, S>::PIECES && row < m && column < n {
+                    extra[i] = arguments.extra.get4(row * sizes.ldc + column);
+                }
             });
-            store(&arguments.c, at, out, count, sizes.c_vectors);
         }
-        i += 1;
+        extra
+    });
+
+    if whole {
+        unroll8!(i => {
+            let (row, column) = Plan::<E, F, S>::piece(i as u32);
+            if (i as u32) < Plan::<E, F, S>::PIECES && first_row + row < m && first_column + column < n {
+                let mut c = Plan::<E, F, S>::four(row, column);
+                unroll4!(e => {
+                    c[e] = finish(mode, slope, c[e], extra[i][e]);
+                });
+                arguments.c.set4((first_row + row) * sizes.ldc + first_column + column, c);
+            }
+        });
+    } else {
+        Plan::<E, F, S>::each_element(first_row, first_column, m, n, |row, column, c| {
+            let at = row * sizes.ldc + column;
+            let extra = match (sizes.extra, mode) {
+                (false, _) => neutral,
+                (true, BIAS) => arguments.extra.get(column),
+                (true, _) => arguments.extra.get(at),
+            };
+            arguments.c.set(at, finish(mode, slope, c, extra));
+        });
     }
 }
 
-/// The `count` (at most four) elements from i on, the others 0.
+/// What follows the product, for one element.
 #[inline(always)]
-fn load(from: &In<f32>, i: u32, count: u32, vectors: bool) -> [f32; 4] {
-    if vectors && count >= 4 {
-        return from.get4(i);
-    }
-    let mut values = [0.0; 4];
-    unroll4!(e => {
-        if (e as u32) < count {
-            values[e] = from.get(i + e as u32);
-        }
-    });
-    values
-}
-
-/// Stores the first `count` (at most four) values from element i on.
-#[inline(always)]
-pub fn store(to: &Out<f32>, i: u32, values: [f32; 4], count: u32, vectors: bool) {
-    if vectors && count >= 4 {
-        to.set4(i, values);
-        return;
-    }
-    unroll4!(e => {
-        if (e as u32) < count {
-            to.set(i + e as u32, values[e]);
-        }
-    });
+fn finish(mode: u32, slope: f32, c: f32, extra: f32) -> f32 {
+    let (value, sign) = if mode == BIAS { (c + extra, c + extra) } else { (c, extra) };
+    if sign > 0.0 { value } else { slope * value }
 }

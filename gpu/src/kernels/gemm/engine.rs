@@ -1,12 +1,26 @@
 //! What multiplies the panels: the vector units in IEEE fp32, or the tensor cores.
 //!
-//! Both read quads (four rows by four summed indices) of the two panels and keep a warp's part of C in registers.
+//! Both read the two panels of a stage and keep a warp's part of C in registers.
 //! Every loop over registers is written out by a macro: an index that the compiler cannot resolve would put the
 //! array into local memory.
 
 use cuda_std::prelude::*;
 
-use super::panel::{AlongK, AlongRows, Order};
+use super::panel::{AlongK, AlongRows, Order, Panel};
+
+/// Repeats a block with the index 0, 1.
+macro_rules! unroll2 {
+    ($i:ident => $body:block) => {{
+        {
+            let $i = 0usize;
+            $body
+        }
+        {
+            let $i = 1usize;
+            $body
+        }
+    }};
+}
 
 /// Repeats a block with the index 0, 1, 2, 3.
 macro_rules! unroll4 {
@@ -106,16 +120,14 @@ pub struct Warps {
 /// One warp's part of the two panels of a stage.
 #[derive(Clone, Copy)]
 pub struct Panels {
-    /// The block's shared memory.
-    pub shared: Shared<f32>,
-    /// Start and width of the panel of A.
-    pub a: (u32, u32),
-    /// Start and width of the panel of B.
-    pub b: (u32, u32),
-    /// The warp's first quad of rows of A (its first row / 4).
-    pub a_quad: u32,
-    /// The warp's first quad of columns of C.
-    pub b_quad: u32,
+    /// The panel of A.
+    pub a: Panel,
+    /// The panel of B.
+    pub b: Panel,
+    /// The warp's first row of C.
+    pub row: u32,
+    /// The warp's first column of C.
+    pub column: u32,
 }
 
 /// Sums over k of the rows of A that a lane reads: the bias gradient when A is dY.
@@ -137,18 +149,19 @@ pub trait Engine {
     const SUM_SHUFFLES: u32;
     /// C = 0.
     fn zero() -> Self::Accumulator;
-    /// Adds the products of chunks (four summed indices) `chunk .. chunk + chunks`, and where
-    /// the form has row sums and `sum` is set the rows of A to `sums`. Whole warps call.
+    /// Adds the products of summed indices `k .. k + depth` (multiples of 8), and where the form has row sums and `sum`
+    /// is set the rows of A to `sums`. Whole warps call.
     fn multiply<F: Form>(
         panels: &Panels,
-        chunk: u32,
-        chunks: u32,
+        k: u32,
+        depth: u32,
         accumulator: &mut Self::Accumulator,
         sum: bool,
         sums: &mut RowSums,
     );
-    /// Calls `store(row, column, values)` for each four neighbours of the warp's part of C that the lane holds.
-    fn each(accumulator: &Self::Accumulator, store: impl FnMut(u32, u32, [f32; 4]));
+    /// Writes the lane's part of C to shared memory; `place(row, column)` is where an element of the warp's part is, with
+    /// columns 4 c .. 4 c + 4 side by side.
+    fn put<F: Form>(accumulator: &Self::Accumulator, memory: Shared<f32>, place: impl Fn(u32, u32) -> u32);
     /// Calls `store(row, sum)` once per row of the warp's part, by one lane. Whole warps call.
-    fn each_sum(sums: &RowSums, store: impl FnMut(u32, f32));
+    fn each_sum<F: Form>(sums: &RowSums, store: impl FnMut(u32, f32));
 }

@@ -1,85 +1,149 @@
 //! Tensor cores: a warp computes 32 rows by 32 columns as two by four tiles of 16 x 8 (`mma.sync`).
 //!
-//! With g = lane / 4 and t = lane % 4 a lane's fragments are rows g, g + 8 and summed indices t, t + 4 (tf32) or
-//! 2t, 2t + 1, 2t + 8, 2t + 9 (bf16) of each tile (PTX manual, "Matrix fragments for mma.m16n8k8 / m16n8k16").
-//! Which row or summed index of the panel stands at a place of the tile is free as long as both operands agree, so
-//! the lane takes whole quads: its four rows (two tiles, g and g + 8) are quad q(g) = 4 (g % 2) + g / 2 of the warp's
-//! rows, its four columns of B (four tiles, n = g) quad q(g) of the warp's columns, its four summed indices of every
-//! sixteen chunk t. Column n of the four tiles is then columns 4 q(n) + {0..4} of C: a lane, which holds n = 2t and
-//! 2t + 1, stores two times four neighbours.
+//! With g = lane / 4 and t = lane % 4 a lane's operands for eight summed indices of a tile are A[g, t], A[g + 8, t],
+//! A[g, t + 4], A[g + 8, t + 4] and B[t, g], B[t + 4, g] (PTX manual, "Matrix fragments for mma.m16n8k8"); for sixteen
+//! in bf16 each register holds two. Each float is read by itself, so that it arrives in the register where the
+//! instruction wants it: wider reads bring together what the instruction wants apart, and cost more moves than they
+//! save reads. Only in an operand stored along rows are A[g, ..] and A[g + 8, ..] made neighbours (rows 2g, 2g + 1).
 
 use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
 use super::engine::{Engine, Form, Panels, RowSums, Tile, Warps};
-use super::panel::quad;
+use super::panel::{Order, Panel};
+use super::round;
 
-/// How f32 operands are rounded for the tensor cores, and the instruction for sixteen summed indices.
+/// How f32 operands are rounded for the tensor cores, and the instructions for sixteen summed indices.
 pub trait Rounding {
-    /// Four summed indices of one row.
-    type Row: Copy;
-    /// Rounds.
-    fn round(values: [f32; 4]) -> Self::Row;
-    /// C + A B for the 16 x 8 tile with rows `low` (g) and `high` (g + 8) of A and column `b` of B.
-    fn multiply(low: Self::Row, high: Self::Row, b: Self::Row, c: [f32; 4]) -> [f32; 4];
+    /// A lane's rows of A for sixteen summed indices.
+    type Rows: Copy;
+    /// A lane's column of B for sixteen summed indices.
+    type Column: Copy;
+    /// Rounds A[g, t], A[g + 8, t], A[g, t + 4], A[g + 8, t + 4] of the first and the second eight summed indices.
+    fn rows(first: [f32; 4], second: [f32; 4]) -> Self::Rows;
+    /// Rounds B[t, g], B[t + 4, g] of both.
+    fn column(first: [f32; 2], second: [f32; 2]) -> Self::Column;
+    /// C + A B.
+    fn multiply(a: Self::Rows, b: Self::Column, c: [f32; 4]) -> [f32; 4];
 }
 
-/// 10-bit mantissas, rounded to nearest with ties away from zero (`cvt.rna.tf32.f32`).
+/// 10-bit mantissas.
 pub struct Tf32;
 
 impl Rounding for Tf32 {
-    type Row = [u32; 4];
+    type Rows = [[u32; 4]; 2];
+    type Column = [[u32; 2]; 2];
 
     #[inline(always)]
-    fn round(v: [f32; 4]) -> [u32; 4] {
-        [math::tf32_round(v[0]), math::tf32_round(v[1]), math::tf32_round(v[2]), math::tf32_round(v[3])]
+    fn rows(first: [f32; 4], second: [f32; 4]) -> [[u32; 4]; 2] {
+        [first.map(round::tf32), second.map(round::tf32)]
     }
 
     #[inline(always)]
-    fn multiply(low: [u32; 4], high: [u32; 4], b: [u32; 4], c: [f32; 4]) -> [f32; 4] {
-        let c = warp::mma_tf32([low[0], high[0], low[1], high[1]], [b[0], b[1]], c);
-        warp::mma_tf32([low[2], high[2], low[3], high[3]], [b[2], b[3]], c)
+    fn column(first: [f32; 2], second: [f32; 2]) -> [[u32; 2]; 2] {
+        [first.map(round::tf32), second.map(round::tf32)]
+    }
+
+    #[inline(always)]
+    fn multiply(a: [[u32; 4]; 2], b: [[u32; 2]; 2], c: [f32; 4]) -> [f32; 4] {
+        let c = warp::mma_tf32(a[0], b[0], c);
+        warp::mma_tf32(a[1], b[1], c)
     }
 }
 
-/// 7-bit mantissas, rounded to nearest even.
+/// 7-bit mantissas.
 pub struct Bf16;
 
+/// The instruction's summed indices 2t, 2t + 1 and 2t + 8, 2t + 9 are t, t + 4 and t + 8, t + 12 of the panel: any
+/// numbering will do that is the same for both operands.
 impl Rounding for Bf16 {
-    type Row = [u32; 2];
+    type Rows = [u32; 4];
+    type Column = [u32; 2];
 
     #[inline(always)]
-    fn round(v: [f32; 4]) -> [u32; 2] {
-        [bf16_pair(v[0], v[1]), bf16_pair(v[2], v[3])]
+    fn rows(first: [f32; 4], second: [f32; 4]) -> [u32; 4] {
+        let pair = round::bf16_pair;
+        [
+            pair(first[0], first[2]),
+            pair(first[1], first[3]),
+            pair(second[0], second[2]),
+            pair(second[1], second[3]),
+        ]
     }
 
     #[inline(always)]
-    fn multiply(low: [u32; 2], high: [u32; 2], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-        warp::mma_bf16([low[0], high[0], low[1], high[1]], b, c)
+    fn column(first: [f32; 2], second: [f32; 2]) -> [u32; 2] {
+        [round::bf16_pair(first[0], first[1]), round::bf16_pair(second[0], second[1])]
     }
-}
 
-/// Two bf16 in a word, the first in the lower half. NaN stays NaN (its top mantissa bit is set).
-#[inline(always)]
-fn bf16_pair(low: f32, high: f32) -> u32 {
-    bf16(low) >> 16 | bf16(high) & 0xffff_0000
-}
-
-/// The bf16 in the upper half of a word; the lower half is undefined.
-#[inline(always)]
-fn bf16(value: f32) -> u32 {
-    let bits = value.to_bits();
-    if value.is_nan() { bits | 0x0040_0000 } else { bits.wrapping_add(0x7fff + (bits >> 16 & 1)) }
+    #[inline(always)]
+    fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        warp::mma_bf16(a, b, c)
+    }
 }
 
 /// Products on the tensor cores: operands rounded by `R`, products exact, sums in f32.
 pub struct TensorCores<R>(PhantomData<R>);
 
-/// The quad that lane group g reads.
+/// The row of a warp's part that stands at row g (`high` 0) or g + 8 (1) of tile i.
 #[inline(always)]
-fn quad_of(g: u32) -> u32 {
-    4 * (g % 2) + g / 2
+fn row_of<O: Order>(i: u32, g: u32, high: u32) -> u32 {
+    16 * i + if O::ALONG_K { 8 * high + g } else { 2 * g + high }
+}
+
+/// A lane's operands of A for eight summed indices of tile i.
+#[inline(always)]
+fn rows<O: Order>(panel: &Panel, row: u32, i: u32, k: u32) -> [f32; 4] {
+    let lane = (thread::lane() / 4, thread::lane() % 4);
+    if O::ALONG_K {
+        let (low, high) = (2 * i, 2 * i + 1);
+        [
+            panel.one::<O>(row, lane, low, k, 0),
+            panel.one::<O>(row, lane, high, k, 0),
+            panel.one::<O>(row, lane, low, k, 1),
+            panel.one::<O>(row, lane, high, k, 1),
+        ]
+    } else {
+        let (near, far) = (panel.two_rows(row, lane, i, k, 0), panel.two_rows(row, lane, i, k, 1));
+        [near[0], near[1], far[0], far[1]]
+    }
+}
+
+/// A lane's operands of B for eight summed indices of tile j.
+#[inline(always)]
+fn column<O: Order>(panel: &Panel, first: u32, j: u32, k: u32) -> [f32; 2] {
+    let lane = (thread::lane() / 4, thread::lane() % 4);
+    [panel.one::<O>(first, lane, j, k, 0), panel.one::<O>(first, lane, j, k, 1)]
+}
+
+/// Sixteen summed indices.
+#[inline(always)]
+fn multiply_sixteen<R: Rounding, F: Form>(
+    panels: &Panels,
+    k: u32,
+    accumulator: &mut [[[f32; 4]; 4]; 2],
+    sum: bool,
+    sums: &mut RowSums,
+) {
+    let first = [rows::<F::A>(&panels.a, panels.row, 0, k), rows::<F::A>(&panels.a, panels.row, 1, k)];
+    let second =
+        [rows::<F::A>(&panels.a, panels.row, 0, k + 8), rows::<F::A>(&panels.a, panels.row, 1, k + 8)];
+    let a = [R::rows(first[0], second[0]), R::rows(first[1], second[1])];
+    unroll4!(j => {
+        let b = R::column(
+            column::<F::B>(&panels.b, panels.column, j as u32, k),
+            column::<F::B>(&panels.b, panels.column, j as u32, k + 8),
+        );
+        accumulator[0][j] = R::multiply(a[0], b, accumulator[0][j]);
+        accumulator[1][j] = R::multiply(a[1], b, accumulator[1][j]);
+    });
+    if F::ROW_SUMS && sum {
+        unroll2!(i => {
+            sums[2 * i] += (first[i][0] + first[i][2]) + (second[i][0] + second[i][2]);
+            sums[2 * i + 1] += (first[i][1] + first[i][3]) + (second[i][1] + second[i][3]);
+        });
+    }
 }
 
 impl<R: Rounding> Engine for TensorCores<R> {
@@ -100,54 +164,39 @@ impl<R: Rounding> Engine for TensorCores<R> {
     #[inline(always)]
     fn multiply<F: Form>(
         panels: &Panels,
-        chunk: u32,
-        chunks: u32,
+        k: u32,
+        depth: u32,
         accumulator: &mut [[[f32; 4]; 4]; 2],
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (g, t) = (thread::lane() / 4, thread::lane() % 4);
-        let Panels { shared, a, b, .. } = *panels;
-        let mut c = chunk;
-        while c < chunk + chunks {
-            let rows = quad::<F::A>(shared, a.0, a.1, panels.a_quad + quad_of(g), c + t);
-            let columns = quad::<F::B>(shared, b.0, b.1, panels.b_quad + quad_of(g), c + t);
-            let low = [R::round(rows[0]), R::round(rows[2])];
-            let high = [R::round(rows[1]), R::round(rows[3])];
-            unroll4!(j => {
-                let b = R::round(columns[j]);
-                accumulator[0][j] = R::multiply(low[0], high[0], b, accumulator[0][j]);
-                accumulator[1][j] = R::multiply(low[1], high[1], b, accumulator[1][j]);
-            });
-            if F::ROW_SUMS && sum {
-                unroll4!(i => {
-                    sums[i] += (rows[i][0] + rows[i][1]) + (rows[i][2] + rows[i][3]);
-                });
-            }
-            c += 4;
+        multiply_sixteen::<R, F>(panels, k, accumulator, sum, sums);
+        if depth > 16 {
+            multiply_sixteen::<R, F>(panels, k + 16, accumulator, sum, sums);
         }
     }
 
     #[inline(always)]
-    fn each(accumulator: &[[[f32; 4]; 4]; 2], mut store: impl FnMut(u32, u32, [f32; 4])) {
+    fn put<F: Form>(accumulator: &[[[f32; 4]; 4]; 2], memory: Shared<f32>, place: impl Fn(u32, u32) -> u32) {
         let (g, t) = (thread::lane() / 4, thread::lane() % 4);
-        unroll4!(i => {
-            let (row, c, half) = (4 * quad_of(g) + i as u32, &accumulator[i / 2], 2 * (i % 2));
-            store(row, 4 * quad_of(2 * t), [c[0][half], c[1][half], c[2][half], c[3][half]]);
-            let half = half + 1;
-            store(row, 4 * quad_of(2 * t + 1), [c[0][half], c[1][half], c[2][half], c[3][half]]);
+        unroll2!(i => {
+            unroll4!(j => {
+                let (c, column) = (accumulator[i][j], 8 * j as u32 + 2 * t);
+                memory.set2(place(row_of::<F::A>(i as u32, g, 0), column), [c[0], c[1]]);
+                memory.set2(place(row_of::<F::A>(i as u32, g, 1), column), [c[2], c[3]]);
+            });
         });
     }
 
     #[inline(always)]
-    fn each_sum(sums: &RowSums, mut store: impl FnMut(u32, f32)) {
+    fn each_sum<F: Form>(sums: &RowSums, mut store: impl FnMut(u32, f32)) {
         let (g, t) = (thread::lane() / 4, thread::lane() % 4);
         unroll4!(i => {
-            // Each of the four lanes t has summed its own chunks.
+            // Each of the four lanes t has summed its own summed indices.
             let pair = sums[i] + warp::shfl_xor(sums[i], 1);
             let sum = pair + warp::shfl_xor(pair, 2);
             if t == 0 {
-                store(4 * quad_of(g) + i as u32, sum);
+                store(row_of::<F::A>(i as u32 / 2, g, i as u32 % 2), sum);
             }
         });
     }

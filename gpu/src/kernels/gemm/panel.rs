@@ -2,11 +2,11 @@
 //!
 //! A panel is `DEPTH` summed indices of `width` rows of one operand ("row" is an index of C along that operand).
 //! It keeps the order of device memory, so that a copy moves 16 bytes of neighbours:
-//! - along k (operand stored `[row, k]`): element (r, k) at r * DEPTH + 4 * ((k / 4) ^ (r / 4 % 8)) + k % 4;
-//! - along rows (operand stored `[k, row]`): element (r, k) at k * width + 4 * ((r / 4) ^ (k / 4 % 4)) + r % 4.
+//! - along k (operand stored `[row, k]`): element (r, k) at r * DEPTH + 4 * ((k / 4) ^ (r % 8) ^ (r / 8 % 4)) + k % 4;
+//! - along rows (operand stored `[k, row]`): element (r, k) at k * width + 4 * ((r / 4) ^ (2 * (k % 4))) + r % 4.
 //!
-//! The exclusive or spreads what eight neighbouring lanes read with one 16-byte instruction over all 32 banks:
-//! four quads of rows at one k (SIMT: eight), or two quads of rows at four k chunks (tensor cores).
+//! The exclusive or spreads what is read at once over all 32 banks: single floats of eight consecutive rows by four
+//! consecutive k (tensor cores), or 16 bytes of eight rows four apart (SIMT).
 
 use cuda_std::prelude::*;
 
@@ -47,41 +47,89 @@ pub struct Operand {
     pub vectors: bool,
 }
 
-impl Operand {
-    /// Starts copying summed indices k .. k + DEPTH (zero from `k_end` on) of `width` rows into the panel at `to`.
+/// Where a thread's i-th copy of a stage goes and comes from.
+#[derive(Clone, Copy)]
+struct Copy {
+    /// First of four neighbours in the panel.
+    at: u32,
+    /// First row of the operand.
+    row: u32,
+    /// First summed index, counted from the stage's.
+    depth: u32,
+}
+
+impl Copy {
     #[inline(always)]
-    pub fn copy<O: Order>(&self, shared: Shared<f32>, to: u32, width: u32, threads: u32, k: u32, k_end: u32) {
-        let thread = thread::thread_idx();
+    fn new<O: Order>(i: u32, width: u32, threads: u32) -> Copy {
+        let index = i * threads + thread::thread_idx();
+        if O::ALONG_K {
+            let (chunk, row) = (index % (DEPTH / 4), index / (DEPTH / 4));
+            Copy { at: chunk_along_k(row, chunk), row, depth: 4 * chunk }
+        } else {
+            let (quad, depth) = (index % (width / 4), index / (width / 4));
+            Copy { at: quad_along_rows(width, quad, depth), row: 4 * quad, depth }
+        }
+    }
+}
+
+impl Operand {
+    /// The panel of `matrix` that starts with row `first`.
+    #[inline(always)]
+    pub fn new(matrix: In<f32>, stride: u32, first: u32, rows: u32, vectors: bool) -> Operand {
+        Operand { matrix, stride, first, rows, vectors }
+    }
+
+    /// Starts copying summed indices k .. k + DEPTH (zero from `k_end` on) of the panel's rows into `panel`.
+    #[inline(always)]
+    pub fn copy<O: Order>(&self, panel: Panel, threads: u32, k: u32, k_end: u32) {
+        if self.vectors && k + DEPTH <= k_end && (O::ALONG_K || self.rows % 4 == 0) {
+            self.copy_whole::<O>(panel, threads, k);
+        } else {
+            self.copy_part::<O>(panel, threads, k, k_end);
+        }
+    }
+
+    /// All 16-byte pieces exist. Instead of rows that do not exist (their part of C is not stored) the last ones are
+    /// copied again.
+    #[inline(always)]
+    fn copy_whole<O: Order>(&self, panel: Panel, threads: u32, k: u32) {
+        let (memory, width) = (panel.all(), panel.width);
         let mut i = 0;
         while i < width * (DEPTH / 4) / threads {
-            let index = i * threads + thread;
-            // at: where four neighbours go in the panel; row, k: the first of them; valid: how many exist.
-            let (at, row, first_k, valid) = if O::ALONG_K {
-                let (chunk, row) = (index % (DEPTH / 4), index / (DEPTH / 4));
-                let (at, first_k, row) =
-                    (row * DEPTH + 4 * (chunk ^ (row / 4 % 8)), k + 4 * chunk, self.first + row);
-                let inside = row < self.rows && first_k < k_end;
-                (at, row, first_k, if inside { min(k_end - first_k, 4) } else { 0 })
+            let Copy { at, row, depth } = Copy::new::<O>(i, width, threads);
+            let from = if O::ALONG_K {
+                min(self.first + row, self.rows - 1) * self.stride + depth + k
             } else {
-                let (quad, depth) = (index % (width / 4), index / (width / 4));
-                let (at, row, k) =
-                    (depth * width + 4 * (quad ^ (depth / 4 % 4)), self.first + 4 * quad, k + depth);
-                let inside = k < k_end && row < self.rows;
-                (at, row, k, if inside { min(self.rows - row, 4) } else { 0 })
+                depth * self.stride + min(self.first + row, self.rows - 4) + k * self.stride
             };
+            shared::copy_async16(memory, at, &self.matrix, from, 16);
+            i += 1;
+        }
+    }
+
+    /// Pieces may be cut off anywhere, and lie anywhere.
+    #[inline(always)]
+    fn copy_part<O: Order>(&self, panel: Panel, threads: u32, k: u32, k_end: u32) {
+        let (memory, width) = (panel.all(), panel.width);
+        let mut i = 0;
+        while i < width * (DEPTH / 4) / threads {
+            let Copy { at, row, depth } = Copy::new::<O>(i, width, threads);
+            let (row, k) = (self.first + row, k + depth);
+            let inside = row < self.rows && k < k_end;
+            let valid = if inside { min(if O::ALONG_K { k_end - k } else { self.rows - row }, 4) } else { 0 };
             // Only an existing element's index is known to fit 32 bits.
             let from = match (valid, O::ALONG_K) {
                 (0, _) => 0,
-                (_, true) => row * self.stride + first_k,
-                (_, false) => first_k * self.stride + row,
+                (_, true) => row * self.stride + k,
+                (_, false) => k * self.stride + row,
             };
             if self.vectors {
-                shared::copy_async16(shared, to + at, &self.matrix, from, 4 * valid);
+                shared::copy_async16(memory, at, &self.matrix, from, 4 * valid);
             } else {
                 let mut e = 0;
                 while e < 4 {
                     let (from, bytes) = if e < valid { (from + e, 4) } else { (0, 0) };
-                    shared::copy_async4(shared, to + at + e, &self.matrix, from, bytes);
+                    shared::copy_async4(memory, at + e, &self.matrix, from, bytes);
                     e += 1;
                 }
             }
@@ -95,25 +143,88 @@ fn min(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
 }
 
-/// Reads rows 4q .. 4q + 4 of the panel at `from` for summed indices 4c .. 4c + 4: `result[row][k]`.
+/// Where summed indices 4 chunk .. 4 chunk + 4 of a row are.
 #[inline(always)]
-pub fn quad<O: Order>(shared: Shared<f32>, from: u32, width: u32, q: u32, c: u32) -> [[f32; 4]; 4] {
-    if O::ALONG_K {
-        let at = from + 4 * q * DEPTH + 4 * (c ^ (q % 8));
-        [shared.get4(at), shared.get4(at + DEPTH), shared.get4(at + 2 * DEPTH), shared.get4(at + 3 * DEPTH)]
-    } else {
-        let at = from + 4 * c * width + 4 * (q ^ (c % 4));
-        let k = [
-            shared.get4(at),
-            shared.get4(at + width),
-            shared.get4(at + 2 * width),
-            shared.get4(at + 3 * width),
-        ];
-        [
-            [k[0][0], k[1][0], k[2][0], k[3][0]],
-            [k[0][1], k[1][1], k[2][1], k[3][1]],
-            [k[0][2], k[1][2], k[2][2], k[3][2]],
-            [k[0][3], k[1][3], k[2][3], k[3][3]],
-        ]
+fn chunk_along_k(row: u32, chunk: u32) -> u32 {
+    row * DEPTH + 4 * (chunk ^ (row % 8) ^ (row / 8 % 4))
+}
+
+/// Where rows 4 quad .. 4 quad + 4 of summed index `k` are.
+#[inline(always)]
+fn quad_along_rows(width: u32, quad: u32, k: u32) -> u32 {
+    k * width + 4 * (quad ^ (2 * (k % 4)))
+}
+
+/// Rows and summed indices of one operand in shared memory.
+#[derive(Clone, Copy)]
+pub struct Panel {
+    /// First byte in the block's shared memory.
+    pub start: u32,
+    /// Rows.
+    pub width: u32,
+}
+
+/// Reads are written as a view that depends on the lane (and is the same in all turns of the loop) plus an offset that
+/// is a constant, which then is part of the instruction: for that the exclusive ors below are split by hand.
+impl Panel {
+    /// All of it.
+    #[inline(always)]
+    fn all(&self) -> Shared<f32> {
+        self.view(0)
+    }
+
+    /// From a float on.
+    #[inline(always)]
+    fn view(&self, offset: u32) -> Shared<f32> {
+        shared::array(self.start + 4 * offset, DEPTH * self.width - offset)
+    }
+
+    /// Element (row + 8 v + g, k + 4 e + t) for g < 8, t < 4 (the lane), v < 4, e < 2 (constants), row a multiple of 32,
+    /// k a multiple of 8.
+    #[inline(always)]
+    pub fn one<O: Order>(&self, row: u32, (g, t): (u32, u32), v: u32, k: u32, e: u32) -> f32 {
+        if O::ALONG_K {
+            let view = self.view((row + g) * DEPTH + 4 * (((k / 4 + e) ^ v) ^ g) + t);
+            view.get(8 * v * DEPTH)
+        } else {
+            let view = self.view(t * self.width + row + 8 * (v ^ t) + g);
+            view.get((k + 4 * e) * self.width)
+        }
+    }
+
+    /// Elements (row + 16 i + 2 g, k + 4 e + t) and the next row's, of an operand that lies along rows; i < 2, the rest
+    /// as in [`Panel::one`].
+    #[inline(always)]
+    pub fn two_rows(&self, row: u32, (g, t): (u32, u32), i: u32, k: u32, e: u32) -> [f32; 2] {
+        let view = self.view(t * self.width + row + 4 * ((4 * i + g / 2) ^ (2 * t)) + 2 * (g % 2));
+        view.get2((k + 4 * e) * self.width)
+    }
+
+    /// Elements (row + 4 across h + 4 y + {0..4}, 4 c + 4 e + {0..4}) as `result[row][k]`: y < `across` (the lane), h < 2
+    /// and e < 4 (constants), `across` 4 or 8, row a multiple of 32, c of as much as e goes to.
+    #[inline(always)]
+    pub fn quad<O: Order>(&self, row: u32, across: u32, y: u32, h: u32, c: u32, e: u32) -> [[f32; 4]; 4] {
+        // With across = 8 the upper half is 32 rows away, where the pattern of exclusive ors begins again.
+        let (high, w) = if across == 8 { (h, 0) } else { (0, 2 * h) };
+        if O::ALONG_K {
+            let get = |i: u32| {
+                let lane = 4 * (y % 2) ^ y / 2;
+                let view = self.view((row + 4 * y) * DEPTH + 4 * (c ^ (e ^ i ^ w) ^ lane));
+                view.get4((4 * across * h + i) * DEPTH)
+            };
+            [get(0), get(1), get(2), get(3)]
+        } else {
+            let get = |i: u32| {
+                let view = self.view(4 * c * self.width + row + 4 * (y ^ (2 * (i ^ w))));
+                view.get4((4 * e + i) * self.width + 32 * high)
+            };
+            let k = [get(0), get(1), get(2), get(3)];
+            [
+                [k[0][0], k[1][0], k[2][0], k[3][0]],
+                [k[0][1], k[1][1], k[2][1], k[3][1]],
+                [k[0][2], k[1][2], k[2][2], k[3][2]],
+                [k[0][3], k[1][3], k[2][3], k[3][3]],
+            ]
+        }
     }
 }

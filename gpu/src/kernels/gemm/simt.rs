@@ -7,7 +7,6 @@
 use cuda_std::prelude::*;
 
 use super::engine::{Engine, Form, Panels, RowSums, Tile, Warps};
-use super::panel::quad;
 
 /// fp32 products: every product and sum is rounded once, to nearest (fused multiply-add).
 pub struct Fp32;
@@ -36,58 +35,77 @@ impl Engine for Fp32 {
     #[inline(always)]
     fn multiply<F: Form>(
         panels: &Panels,
-        chunk: u32,
-        chunks: u32,
+        k: u32,
+        depth: u32,
         accumulator: &mut [[f32; 8]; 8],
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (y, x) = place();
-        let Panels { shared, a, b, .. } = *panels;
-        let mut c = chunk;
-        while c < chunk + chunks {
-            let a_low = quad::<F::A>(shared, a.0, a.1, panels.a_quad + y, c);
-            let a_high = quad::<F::A>(shared, a.0, a.1, panels.a_quad + y + 8, c);
-            let b_low = quad::<F::B>(shared, b.0, b.1, panels.b_quad + x, c);
-            let b_high = quad::<F::B>(shared, b.0, b.1, panels.b_quad + x + 4, c);
-            unroll4!(k => {
-                unroll4!(i => {
-                    unroll4!(j => {
-                        accumulator[i][j] = math::fma(a_low[i][k], b_low[j][k], accumulator[i][j]);
-                        accumulator[i][j + 4] = math::fma(a_low[i][k], b_high[j][k], accumulator[i][j + 4]);
-                        accumulator[i + 4][j] = math::fma(a_high[i][k], b_low[j][k], accumulator[i + 4][j]);
-                        accumulator[i + 4][j + 4] = math::fma(a_high[i][k], b_high[j][k], accumulator[i + 4][j + 4]);
-                    });
-                });
-            });
-            if F::ROW_SUMS && sum {
-                unroll4!(i => {
-                    sums[i] += (a_low[i][0] + a_low[i][1]) + (a_low[i][2] + a_low[i][3]);
-                    sums[i + 4] += (a_high[i][0] + a_high[i][1]) + (a_high[i][2] + a_high[i][3]);
-                });
-            }
-            c += 1;
+        // Written out, so that the reads of the next chunk are on their way during the products of this one.
+        multiply_chunk::<F>(panels, k / 4, 0, accumulator, sum, sums);
+        multiply_chunk::<F>(panels, k / 4, 1, accumulator, sum, sums);
+        if depth > 8 {
+            multiply_chunk::<F>(panels, k / 4, 2, accumulator, sum, sums);
+            multiply_chunk::<F>(panels, k / 4, 3, accumulator, sum, sums);
         }
     }
 
     #[inline(always)]
-    fn each(accumulator: &[[f32; 8]; 8], mut store: impl FnMut(u32, u32, [f32; 4])) {
+    fn put<F: Form>(accumulator: &[[f32; 8]; 8], memory: Shared<f32>, place_of: impl Fn(u32, u32) -> u32) {
         let (y, x) = place();
         unroll8!(i => {
-            let row = 4 * y + (i as u32) % 4 + 32 * (i as u32 / 4);
-            let c = &accumulator[i];
-            store(row, 4 * x, [c[0], c[1], c[2], c[3]]);
-            store(row, 4 * x + 16, [c[4], c[5], c[6], c[7]]);
+            let (row, c) = (row_of(y, i), &accumulator[i]);
+            memory.set4(place_of(row, 4 * x), [c[0], c[1], c[2], c[3]]);
+            memory.set4(place_of(row, 4 * x + 16), [c[4], c[5], c[6], c[7]]);
         });
     }
 
     #[inline(always)]
-    fn each_sum(sums: &RowSums, mut store: impl FnMut(u32, f32)) {
+    fn each_sum<F: Form>(sums: &RowSums, mut store: impl FnMut(u32, f32)) {
         let (y, x) = place();
         if x == 0 {
             unroll8!(i => {
-                store(4 * y + (i as u32) % 4 + 32 * (i as u32 / 4), sums[i]);
+                store(row_of(y, i), sums[i]);
             });
         }
+    }
+}
+
+/// The lane's i-th row.
+#[inline(always)]
+fn row_of(y: u32, i: usize) -> u32 {
+    4 * y + (i as u32) % 4 + 32 * (i as u32 / 4)
+}
+
+/// Four summed indices: chunk e of those from chunk c on.
+#[inline(always)]
+fn multiply_chunk<F: Form>(
+    panels: &Panels,
+    c: u32,
+    e: u32,
+    accumulator: &mut [[f32; 8]; 8],
+    sum: bool,
+    sums: &mut RowSums,
+) {
+    let (y, x) = place();
+    let a_low = panels.a.quad::<F::A>(panels.row, 8, y, 0, c, e);
+    let a_high = panels.a.quad::<F::A>(panels.row, 8, y, 1, c, e);
+    let b_low = panels.b.quad::<F::B>(panels.column, 4, x, 0, c, e);
+    let b_high = panels.b.quad::<F::B>(panels.column, 4, x, 1, c, e);
+    unroll4!(k => {
+        unroll4!(i => {
+            unroll4!(j => {
+                accumulator[i][j] = math::fma(a_low[i][k], b_low[j][k], accumulator[i][j]);
+                accumulator[i][j + 4] = math::fma(a_low[i][k], b_high[j][k], accumulator[i][j + 4]);
+                accumulator[i + 4][j] = math::fma(a_high[i][k], b_low[j][k], accumulator[i + 4][j]);
+                accumulator[i + 4][j + 4] = math::fma(a_high[i][k], b_high[j][k], accumulator[i + 4][j + 4]);
+            });
+        });
+    });
+    if F::ROW_SUMS && sum {
+        unroll4!(i => {
+            sums[i] += (a_low[i][0] + a_low[i][1]) + (a_low[i][2] + a_low[i][3]);
+            sums[i + 4] += (a_high[i][0] + a_high[i][1]) + (a_high[i][2] + a_high[i][3]);
+        });
     }
 }

@@ -7,7 +7,6 @@
 use cuda_std::prelude::*;
 
 use super::block::{Plan, Size, Work};
-use super::data::store;
 use super::engine::{Engine, Form};
 use super::group::Sizes;
 use super::panel::{DEPTH, Operand};
@@ -40,43 +39,38 @@ pub fn run<E: Engine, F: Form, S: Size>(
 ) {
     let sizes = Sizes::unpack(arguments.sizes, arguments.strides);
     let Sizes { m, n, k, .. } = sizes;
-    let across = n.div_ceil(Plan::<E, F, S>::COLUMNS);
-    let (first_row, first_column) =
-        (tile / across * Plan::<E, F, S>::ROWS, tile % across * Plan::<E, F, S>::COLUMNS);
-    let range = k.div_ceil(splits * DEPTH) * DEPTH;
+    let (first_row, first_column) = Plan::<E, F, S>::corner(tile, n);
+    let a = Operand::new(arguments.a, sizes.lda, first_row, m, sizes.a_vectors);
+    let b = Operand::new(arguments.b, sizes.ldb, first_column, n, sizes.b_vectors);
+    let range = stages_per_split(k, splits) * DEPTH;
     let first_k = if split * range < k { split * range } else { k };
     let k_end = if first_k + range < k { first_k + range } else { k };
     let row_sums = sizes.extra && first_column == 0;
-    let a = Operand {
-        matrix: arguments.a,
-        stride: sizes.lda,
-        first: first_row,
-        rows: m,
-        vectors: sizes.a_vectors,
-    };
-    let b = Operand {
-        matrix: arguments.b,
-        stride: sizes.ldb,
-        first: first_column,
-        rows: n,
-        vectors: sizes.b_vectors,
-    };
-    Plan::<E, F, S>::multiply(&Work { a, b, k: first_k, k_end, row_sums });
+    Plan::<E, F, S>::multiply(&Work { a, b, k: first_k, k_end, row_sums }, || ());
 
-    let mut i = 0;
-    while i < Plan::<E, F, S>::ROWS * Plan::<E, F, S>::COLUMNS / 4 / Plan::<E, F, S>::THREADS {
-        let index = i * Plan::<E, F, S>::THREADS + thread::thread_idx();
-        let quads = Plan::<E, F, S>::COLUMNS / 4;
-        let (row, column) = (index / quads, 4 * (index % quads));
-        let c = Plan::<E, F, S>::four(row, column);
-        let (row, column) = (first_row + row, first_column + column);
-        if row < m && column < n {
-            store(&arguments.c, split * plane + row * sizes.ldc + column, c, n - column, sizes.c_vectors);
-        }
-        i += 1;
+    let start = split * plane;
+    if sizes.c_vectors && n.is_multiple_of(4) {
+        unroll8!(i => {
+            let (row, column) = Plan::<E, F, S>::piece(i as u32);
+            if (i as u32) < Plan::<E, F, S>::PIECES && first_row + row < m && first_column + column < n {
+                let c = Plan::<E, F, S>::four(row, column);
+                arguments.c.set4(start + (first_row + row) * sizes.ldc + first_column + column, c);
+            }
+        });
+    } else {
+        Plan::<E, F, S>::each_element(first_row, first_column, m, n, |row, column, c| {
+            arguments.c.set(start + row * sizes.ldc + column, c);
+        });
     }
     let row = thread::thread_idx();
     if row_sums && row < Plan::<E, F, S>::ROWS && first_row + row < m {
-        arguments.extra.set(split * plane + first_row + row, Plan::<E, F, S>::row_sum(row));
+        arguments.extra.set(start + first_row + row, Plan::<E, F, S>::row_sum(row));
     }
+}
+
+/// Stages that each split sums, rounded up. (A division of run-time values would bring a panic for zero into the PTX,
+/// so zero is ruled out here; the contract refuses it.)
+#[inline(always)]
+fn stages_per_split(k: u32, splits: u32) -> u32 {
+    k.div_ceil(DEPTH).div_ceil(if splits > 0 { splits } else { 1 })
 }
