@@ -1,0 +1,83 @@
+//! One test body per property of a kernel, the same for every back end.
+//!
+//! A body allocates, uploads, launches, downloads and compares with the kernel's f64 reference. The harnesses
+//! (`tests/cpu`: emulator, several interleavings; `tests/device`: GPU) turn the list below into their tests, so that
+//! what passes in the emulator is exactly what must pass on the device.
+
+pub mod case;
+pub mod check;
+pub mod data;
+pub mod rows;
+
+pub mod adam_cases;
+pub mod adam_ema;
+pub mod bias_lrelu;
+pub mod c51_cases;
+pub mod c51_loss;
+pub mod dueling_q;
+pub mod gradient_norm;
+pub mod philox_fill;
+pub mod sample_gather;
+pub mod select_action;
+pub mod step_signals;
+
+use cuda_std::Buf;
+use host::error::ExecError;
+use host::exec::{Element, Exec, Lane, Memory};
+
+/// A back end that kernels can be tested on.
+pub trait Backend: Exec + Memory {
+    /// Whether it is fast enough for training-sized shapes.
+    const FULL_SIZE: bool;
+}
+
+/// What a body returns; comparisons panic, so an error is always of the back end.
+pub type Outcome = Result<(), ExecError>;
+
+/// Calls a harness macro with every body: `stem { body, .. }`.
+#[macro_export]
+macro_rules! for_each_body {
+    ($harness:ident) => {
+        $harness! {
+            adam_ema { one_step, skips_and_recovers, leaves_the_rest_alone, is_reproducible }
+            adam_cases {
+                c36_eps_outside_the_root, c38_one_global_norm, c40_average_in_f32, c46_lr_between_launches,
+                c48_resume
+            }
+            bias_lrelu { forward, backward, bias_gradient }
+            c51_loss {
+                random_batches, identity_is_never_clipped, clips_at_both_ends, ties_take_the_lowest_action,
+                non_finite_reward_shows, nan_outputs_show, contract
+            }
+            c51_cases { c02_integer_positions, c04_clipping, c06_extreme_logits, c08_branches_and_weights }
+            dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
+            gradient_norm { whole_gradient, split_gradient, non_finite_shows }
+            philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
+            sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
+            select_action { as_the_reference, greedy_and_ties, frequencies }
+            step_signals { means_and_counters, history_wraps, counts_skipped_steps }
+        }
+    };
+}
+
+/// A buffer with these values.
+pub fn put<B: Backend, T: Element>(b: &mut B, label: &str, values: &[T]) -> Result<Buf<T>, ExecError> {
+    let buffer = b.alloc(label, values.len())?;
+    b.upload(buffer, values)?;
+    Ok(buffer)
+}
+
+/// A buffer whose every element is `value`: what a kernel must overwrite, or leave alone.
+pub fn filled<B: Backend, T: Element>(
+    b: &mut B,
+    label: &str,
+    len: usize,
+    value: T,
+) -> Result<Buf<T>, ExecError> {
+    put(b, label, &vec![value; len])
+}
+
+/// Launches on the main lane.
+pub fn launch<B: Backend, K: cuda_std::Kernel>(b: &mut B, kernel: K) -> Outcome {
+    b.launch(Lane::MAIN, &kernel)
+}
