@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use cuda_std::emulator::Emulator;
-use cuda_std::{Buf, Kernel};
+use cuda_std::{Access, Buf, Kernel};
 
 use crate::error::ExecError;
 use crate::exec::{Element, Epilogue, Exec, Lane, Memory, Product, Touch};
@@ -66,6 +66,11 @@ impl EmulatedExec {
         self.launches
     }
 
+    /// As a host that waits for the device: whatever is issued from now on comes after everything so far.
+    pub fn synchronize(&mut self) {
+        self.history.barrier();
+    }
+
     /// Runs `record` under the rules of a capture: no lane without a fork from the main lane, none left unjoined, no
     /// allocation and no copy to or from the host.
     pub fn step(&mut self, record: impl FnOnce(&mut Self) -> Result<(), ExecError>) -> Result<(), ExecError> {
@@ -91,13 +96,6 @@ impl EmulatedExec {
             uses.push(Use { extent: touch.extent, writes: touch.writes, buffer });
         }
         self.history.issue(lane, label, &uses)
-    }
-
-    /// Runs a launch whose order has been checked.
-    fn run<K: Kernel>(&mut self, kernel: &K) -> Result<(), ExecError> {
-        self.launches += 1;
-        self.emulator.launch(kernel)?;
-        Ok(())
     }
 
     fn forbid_in_step(
@@ -151,6 +149,32 @@ fn holder(
     ledger.holder(address, bytes).ok_or_else(|| ExecError::NotAllocated { user: user(), address, bytes })
 }
 
+/// Every touch lies inside one argument (a written one inside an argument that the kernel writes), and no written
+/// argument goes without a touch: a mistake there would hide a conflict.
+fn check_touches(kernel: &'static str, accesses: &[Access], touches: &[Touch]) -> Result<(), ExecError> {
+    let whole = |access: &Access| Extent::contiguous(access.addr, access.bytes);
+    let fits = |access: &Access, touch: &Touch| {
+        whole(access).covers(&touch.extent) && (access.kind.writes() || !touch.writes)
+    };
+    let fail = |problem| Err(ExecError::Touches { kernel, problem });
+    let inside = |touch: &&Touch| !touch.extent.is_empty();
+    for touch in touches.iter().filter(inside) {
+        if !accesses.iter().any(|access| fits(access, touch)) {
+            let verb = if touch.writes { "written" } else { "read" };
+            return fail(format!("{:x?}, said to be {verb}, is not inside such an argument", touch.extent));
+        }
+    }
+    let written = |access: &&Access| access.kind.writes() && access.bytes > 0;
+    match accesses
+        .iter()
+        .filter(written)
+        .find(|access| !touches.iter().any(|touch| touch.writes && fits(access, touch)))
+    {
+        Some(access) => fail(format!("nothing is said to be written of argument `{}`", access.name)),
+        None => Ok(()),
+    }
+}
+
 impl Exec for EmulatedExec {
     fn launch<K: Kernel>(&mut self, lane: Lane, kernel: &K) -> Result<(), ExecError> {
         let touches: Vec<Touch> = kernel
@@ -178,10 +202,13 @@ impl Exec for EmulatedExec {
                 format!("kernel `{}`, argument `{}`", K::DECL.name, access.name)
             })?;
         }
+        check_touches(K::DECL.name, &kernel.accesses(), touches)?;
         if !self.inside_product {
             self.issue(lane, K::DECL.name, touches)?;
         }
-        self.run(kernel)
+        self.launches += 1;
+        self.emulator.launch(kernel)?;
+        Ok(())
     }
 
     fn product(&mut self, lane: Lane, product: &Product) -> Result<(), ExecError> {
@@ -253,3 +280,6 @@ impl Memory for EmulatedExec {
         self.read(from, "download")
     }
 }
+
+#[cfg(test)]
+mod tests;

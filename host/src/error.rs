@@ -143,6 +143,14 @@ pub enum ExecError {
         /// Which image was searched, or why there is none.
         reason: String,
     },
+    /// What a launch says it touches does not fit its arguments.
+    #[error("kernel `{kernel}`: {problem}")]
+    Touches {
+        /// The kernel.
+        kernel: &'static str,
+        /// What does not fit.
+        problem: String,
+    },
     /// Two lanes use the same memory, at least one writes, and nothing orders them.
     #[error(transparent)]
     Unordered(#[from] Box<Unordered>),

@@ -1,12 +1,19 @@
 //! The trainer: device layer, training step, environments, program.
 
+pub mod cli;
+pub mod commands;
 pub mod cublaslt;
 pub mod cuda;
 pub mod doctor;
+pub mod embedded;
 pub mod emulated;
 pub mod error;
 pub mod exec;
 pub mod extent;
+pub mod gemm;
 pub mod installed;
 pub mod order;
 pub mod product;
+pub mod profile;
+pub mod step;
+pub mod train;

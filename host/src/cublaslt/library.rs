@@ -3,6 +3,8 @@
 use std::env;
 use std::ffi::{CStr, OsStr};
 use std::path::{Path, PathBuf};
+use std::ptr;
+use std::rc::Rc;
 
 use libloading::Library;
 
@@ -124,6 +126,46 @@ impl CublasLtLibrary {
         };
         let (name, text) = (text(self.api.status_name), text(self.api.status_string));
         CublasLtError { status, name, text, operation, subject }
+    }
+}
+
+/// A cuBLASLt handle on the GPU whose context was current when it was made.
+pub struct Handle {
+    library: Rc<CublasLtLibrary>,
+    raw: ffi::Handle,
+}
+
+impl Handle {
+    /// Makes a handle; `subject` names the GPU in an error.
+    pub fn new(
+        library: Rc<CublasLtLibrary>,
+        subject: impl FnOnce() -> String,
+    ) -> Result<Self, CublasLtError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: `raw` is a live out-parameter.
+        let status = unsafe { (library.api.create)(&mut raw) };
+        library.check(status, "cublasLtCreate", subject)?;
+        Ok(Self { library, raw })
+    }
+
+    /// The library.
+    pub fn library(&self) -> &Rc<CublasLtLibrary> {
+        &self.library
+    }
+
+    /// The library's handle, alive as long as this value.
+    pub fn raw(&self) -> ffi::Handle {
+        self.raw
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once; the executor has waited for the work that uses it.
+        let status = unsafe { (self.library.api.destroy)(self.raw) };
+        if let Err(error) = self.library.check(status, "cublasLtDestroy", String::new) {
+            tracing::warn!("{error}");
+        }
     }
 }
 

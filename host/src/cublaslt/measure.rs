@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::ffi::Handle;
+use super::library::Handle;
 use super::plan::{Addresses, Candidate, Descriptors, PlanKey, WORKSPACE_BYTES};
 use crate::cuda::capture::{Capture, time_replays};
 use crate::cuda::device::Gpu;
@@ -80,7 +80,7 @@ fn uniform(state: &mut u64) -> f32 {
 /// message; an error if all do.
 pub fn choose(
     gpu: &Rc<Gpu>,
-    handle: Handle,
+    handle: &Handle,
     descriptors: &Descriptors,
     key: &PlanKey,
     candidates: &[Candidate],

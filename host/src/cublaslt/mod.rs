@@ -11,13 +11,12 @@ pub mod plan;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::ptr;
 use std::rc::Rc;
 
 use cust::sys::CUstream;
 
 use self::cache::{Identity, PlanCache, PlanEntry, PlanTable};
-use self::library::CublasLtLibrary;
+use self::library::{CublasLtLibrary, Handle};
 use self::plan::{Addresses, Candidate, Descriptors, PlanKey};
 use crate::cuda::device::Gpu;
 use crate::error::{CublasLtError, ExecError};
@@ -43,8 +42,7 @@ struct Plan {
 /// cuBLASLt on one GPU: handle and plans.
 pub struct CublasLt {
     gpu: Rc<Gpu>,
-    library: Rc<CublasLtLibrary>,
-    handle: ffi::Handle,
+    handle: Handle,
     identity: Identity,
     choice: Choice,
     cache: Option<PlanCache>,
@@ -79,13 +77,9 @@ impl CublasLt {
             Choice::Measure => cache.map(|path| PlanCache::new(path, identity.clone())),
             Choice::First | Choice::Pinned(_) => None,
         };
-        let mut handle = ptr::null_mut();
-        // SAFETY: `handle` is a live out-parameter; the GPU's context is current on this thread.
-        let status = unsafe { (library.api.create)(&mut handle) };
-        library.check(status, "cublasLtCreate", || identity.to_string())?;
+        let handle = Handle::new(Rc::new(library), || identity.to_string())?;
         Ok(Self {
             gpu: gpu.clone(),
-            library: Rc::new(library),
             handle,
             identity,
             choice,
@@ -98,7 +92,7 @@ impl CublasLt {
 
     /// The library in use.
     pub fn library(&self) -> &CublasLtLibrary {
-        &self.library
+        self.handle.library()
     }
 
     /// Whether the product has its plan.
@@ -112,7 +106,7 @@ impl CublasLt {
         if self.plans.contains_key(&key) {
             return Ok(());
         }
-        let descriptors = Descriptors::new(&self.library, &key)?;
+        let descriptors = Descriptors::new(&self.handle, &key)?;
         let (candidate, entry) = match &self.choice {
             Choice::Pinned(table) => {
                 let entry = table.plans.get(&key.to_string()).ok_or_else(|| ExecError::NotPinned {
@@ -127,7 +121,7 @@ impl CublasLt {
                 (candidate, entry.clone())
             }
             Choice::First => {
-                let candidates = descriptors.candidates(self.handle, &key)?;
+                let candidates = descriptors.candidates(&self.handle, &key)?;
                 (candidates[0], entry(&candidates[0], None, candidates.len()))
             }
             Choice::Measure => self.cached_or_measured(&descriptors, &key)?,
@@ -139,7 +133,7 @@ impl CublasLt {
 
     /// A stored algorithm, if this library would run it.
     fn stored(&self, descriptors: &Descriptors, key: &PlanKey, entry: &PlanEntry) -> Option<Candidate> {
-        descriptors.verify(self.handle, &cache::from_hex(&entry.algorithm)?, key)
+        descriptors.verify(&self.handle, &cache::from_hex(&entry.algorithm)?, key)
     }
 
     fn cached_or_measured(
@@ -155,9 +149,9 @@ impl CublasLt {
                 ),
             }
         }
-        let candidates = descriptors.candidates(self.handle, key)?;
+        let candidates = descriptors.candidates(&self.handle, key)?;
         let (candidate, microseconds) =
-            measure::choose(&self.gpu, self.handle, descriptors, key, &candidates)?;
+            measure::choose(&self.gpu, &self.handle, descriptors, key, &candidates)?;
         tracing::debug!("{key}: {microseconds:.2} us, best of {}", candidates.len());
         Ok((candidate, entry(&candidate, Some(microseconds), candidates.len())))
     }
@@ -186,7 +180,7 @@ impl CublasLt {
         };
         // SAFETY: the key's spans are those `Product::check` has compared with the buffers' lengths; the rest is
         // the caller's promise.
-        let run = unsafe { plan.descriptors.run(self.handle, &key, &plan.candidate, at, workspace, stream) };
+        let run = unsafe { plan.descriptors.run(&self.handle, &key, &plan.candidate, at, workspace, stream) };
         run.map_err(|error| CublasLtError { subject: format!("{product} ({key})"), ..error }.into())
     }
 
@@ -220,10 +214,5 @@ fn entry(candidate: &Candidate, microseconds: Option<f64>, candidates: usize) ->
 impl Drop for CublasLt {
     fn drop(&mut self) {
         self.save();
-        // SAFETY: made by `new`, destroyed once; the executor has waited for the work that uses it.
-        let status = unsafe { (self.library.api.destroy)(self.handle) };
-        if let Err(error) = self.library.check(status, "cublasLtDestroy", String::new) {
-            tracing::warn!("{error}");
-        }
     }
 }

@@ -12,7 +12,7 @@ use settings::Precision;
 use super::ffi::{
     self, Algorithm, Heuristic, MatmulDesc, MatrixLayout, Preference, compute, desc, operation,
 };
-use super::library::CublasLtLibrary;
+use super::library::{CublasLtLibrary, Handle};
 use crate::error::CublasLtError;
 use crate::exec::{Form, Product};
 
@@ -144,8 +144,8 @@ pub struct Candidate {
 
 impl Descriptors {
     /// Describes a product. Errors name the key.
-    pub fn new(library: &Rc<CublasLtLibrary>, key: &PlanKey) -> Result<Self, CublasLtError> {
-        let null = ptr::null_mut();
+    pub fn new(handle: &Handle, key: &PlanKey) -> Result<Self, CublasLtError> {
+        let (null, library) = (ptr::null_mut(), handle.library());
         // Built up in place, so that a failure half-way frees what is there.
         let mut this = Self { library: library.clone(), desc: null, first: null, second: null, result: null };
         let api = &library.api;
@@ -187,7 +187,7 @@ impl Descriptors {
     }
 
     /// The heuristic's candidates, best guess first: all deterministic, and without tensor cores in fp32.
-    pub fn candidates(&self, handle: ffi::Handle, key: &PlanKey) -> Result<Vec<Candidate>, CublasLtError> {
+    pub fn candidates(&self, handle: &Handle, key: &PlanKey) -> Result<Vec<Candidate>, CublasLtError> {
         let library = &self.library;
         let preference = SearchPreference::new(library, key)?;
         let mut results = [Heuristic::default(); CANDIDATES];
@@ -195,7 +195,7 @@ impl Descriptors {
         // SAFETY: all handles are alive; `results` has CANDIDATES entries, which is the count asked for.
         let status = unsafe {
             (library.api.heuristic)(
-                handle,
+                handle.raw(),
                 self.desc,
                 self.first,
                 self.second,
@@ -247,13 +247,13 @@ impl Descriptors {
     }
 
     /// Whether a stored algorithm is one that this library would run for this product; with its workspace.
-    pub fn verify(&self, handle: ffi::Handle, algorithm: &Algorithm, key: &PlanKey) -> Option<Candidate> {
+    pub fn verify(&self, handle: &Handle, algorithm: &Algorithm, key: &PlanKey) -> Option<Candidate> {
         let mut result = Heuristic::default();
         // SAFETY: all handles are alive, `algorithm` is 64 bytes of the library's own making or is refused by
         // it, `result` is a live out-parameter.
         let status = unsafe {
             (self.library.api.check)(
-                handle,
+                handle.raw(),
                 self.desc,
                 self.first,
                 self.second,
@@ -273,10 +273,10 @@ impl Descriptors {
     ///
     /// # Safety
     /// The addresses are device memory of at least the key's spans (bias: its length), `workspace` of at least
-    /// `candidate.workspace_bytes`, used by no other stream meanwhile; `handle` and `stream` are alive.
+    /// `candidate.workspace_bytes`, used by no other stream meanwhile; `stream` is alive.
     pub unsafe fn run(
         &self,
-        handle: ffi::Handle,
+        handle: &Handle,
         key: &PlanKey,
         candidate: &Candidate,
         at: Addresses,
@@ -292,7 +292,7 @@ impl Descriptors {
         // beta 0 the C operand is not read, so it may be the result.
         let status = unsafe {
             (self.library.api.matmul)(
-                handle,
+                handle.raw(),
                 self.desc,
                 ptr::from_ref(&one).cast(),
                 pointer(at.b),

@@ -77,11 +77,13 @@ impl fmt::Display for DriverVersion {
 
 /// Starts the driver; every other driver call needs it. Cheap when it is already running.
 pub fn start_driver() -> Result<DriverVersion, NoDevice> {
-    // The statically linked loader answers every call with "no device" when there is no driver library, so the
-    // library is looked for here to tell the two apart.
-    // SAFETY: loading the driver runs its initialisers, which is what any use of CUDA does.
-    unsafe { libloading::Library::new("libcuda.so.1") }
-        .map_err(|error| NoDevice::NoDriver(error.to_string()))?;
+    // The linked loader answers every call with "no device" when there is no driver library; it tells the two apart.
+    let failure = driver::libcuda_load_error();
+    if !failure.is_null() {
+        // SAFETY: not null, so the loader's NUL-terminated text, which lives as long as the program.
+        let reason = unsafe { CStr::from_ptr(failure) };
+        return Err(NoDevice::NoDriver(reason.to_string_lossy().into_owned()));
+    }
     // SAFETY: `cuInit` takes no pointers.
     match unsafe { driver::cuInit(0) } {
         driver::SUCCESS => {}

@@ -86,6 +86,9 @@ pub const DOT_KERNEL_NODE_PARAMS: c_uint = 1 << 2;
 pub const DOT_RUNTIME_TYPES: c_uint = 1 << 1;
 
 unsafe extern "C" {
+    /// Of the loader that stands in for the driver at link time (`find_cuda_helper`): why the driver's library
+    /// cannot be loaded, null when it can.
+    pub safe fn libcuda_load_error() -> *const c_char;
     pub fn cuGetErrorName(error: Code, text: *mut *const c_char) -> Code;
     pub fn cuGetErrorString(error: Code, text: *mut *const c_char) -> Code;
     pub fn cuInit(flags: c_uint) -> Code;

@@ -1,10 +1,12 @@
 //! The training step: shapes, buffers, and the record functions that run eagerly, under capture and in the emulator.
 
 pub mod buffers;
+pub mod collect;
 pub mod network;
 pub mod record;
 pub mod shape;
 
+pub use collect::{Collector, CollectorInput, TableBuffers};
 pub use buffers::{Activations, Replay, StepBuffers};
 pub use record::{Section, record, record_section};
 pub use shape::{Matmul, StepShape};

@@ -1,0 +1,176 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use settings::Precision;
+
+use crate::train::agent::PartName;
+
+/// Trains distributional Q-learning agents on bar data, every training step one CUDA graph launch.
+#[derive(Debug, Parser)]
+#[command(name = "host", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train on a bar file (or the built-in synthetic market), keep the best policy, test it.
+    Train(TrainArgs),
+    /// Backtest a policy; reproduces the result that `train` printed.
+    Eval(EvalArgs),
+    /// Time the training step and its sections on the GPU.
+    Profile(ProfileArgs),
+    /// Say what this machine has: driver, GPU, cuBLASLt, kernels, and what follows.
+    Doctor,
+}
+
+/// Which device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DeviceChoice {
+    /// The GPU if there is a usable one, else the CPU.
+    #[default]
+    Auto,
+    /// The GPU, or an error.
+    Gpu,
+    /// The CPU.
+    Cpu,
+}
+
+/// Who computes products on the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum MatmulChoice {
+    /// What was measured to be faster, given what is installed.
+    #[default]
+    Auto,
+    /// cuBLASLt, or an error.
+    Cublaslt,
+    /// The kernels of this program.
+    Rust,
+}
+
+/// Options that choose where things run.
+#[derive(Clone, Debug, Args)]
+pub struct DeviceArgs {
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t)]
+    pub device: DeviceChoice,
+    /// Index of the GPU.
+    #[arg(long, default_value_t = 0)]
+    pub gpu: usize,
+    /// Who computes matrix products on the GPU.
+    #[arg(long, value_enum, default_value_t)]
+    pub matmul: MatmulChoice,
+    /// Take cuBLASLt's first algorithm instead of measuring: the choice is the same on every start.
+    #[arg(long)]
+    pub deterministic: bool,
+}
+
+/// `train`.
+#[derive(Clone, Debug, Args)]
+pub struct TrainArgs {
+    /// Bar file, CSV or Parquet. Without it: the synthetic market.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<String>,
+    /// How timestamps are written, strptime notation or epoch-s, epoch-ms, epoch-us, epoch-ns; found when absent.
+    #[arg(long, value_name = "FORMAT")]
+    pub date_format: Option<String>,
+    /// Configuration file (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Overrides one key, for example --set train.batch=512; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Seed of every random stream (train.seed).
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Epochs (train.epochs).
+    #[arg(long)]
+    pub epochs: Option<usize>,
+    /// Folder of the run; the next free runs/NNNN when absent.
+    #[arg(long, value_name = "FOLDER")]
+    pub run: Option<PathBuf>,
+    /// Only the result.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Where to run.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// `eval`.
+#[derive(Clone, Debug, Args)]
+pub struct EvalArgs {
+    /// Policy: a checkpoint, or the folder of a run (its best one).
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: PathBuf,
+    /// Bar file, if it is not where it was at training.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<String>,
+    /// Part of the bars.
+    #[arg(long, value_enum, default_value = "test")]
+    pub part: PartName,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Where to run.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// Precision as an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionChoice {
+    /// IEEE fp32.
+    Fp32,
+    /// tf32.
+    Tf32,
+    /// bf16.
+    Bf16,
+}
+
+impl From<PrecisionChoice> for Precision {
+    fn from(choice: PrecisionChoice) -> Self {
+        match choice {
+            PrecisionChoice::Fp32 => Precision::Fp32,
+            PrecisionChoice::Tf32 => Precision::Tf32,
+            PrecisionChoice::Bf16 => Precision::Bf16,
+        }
+    }
+}
+
+/// `profile`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileArgs {
+    /// Index of the GPU.
+    #[arg(long, default_value_t = 0)]
+    pub gpu: usize,
+    /// Timed replays of each graph.
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(10..))]
+    pub replays: u32,
+    /// Precisions to time; all of them when absent.
+    #[arg(long, value_enum)]
+    pub precision: Vec<PrecisionChoice>,
+    /// Backends of products to time; all that are there when absent.
+    #[arg(long, value_enum)]
+    pub matmul: Option<MatmulChoice>,
+    /// Configuration file (TOML); the workload P1-core when absent.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Overrides one key.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// Write the step's graph in DOT's language.
+    #[arg(long, value_name = "FILE")]
+    pub dot: Option<PathBuf>,
+    /// List the graph's nodes.
+    #[arg(long)]
+    pub nodes: bool,
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

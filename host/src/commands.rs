@@ -1,0 +1,237 @@
+//! What the subcommands do.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use settings::{Config, Precision};
+
+use crate::cli::{DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
+use crate::cublaslt::Choice;
+use crate::cublaslt::cache::PlanCache;
+use crate::cublaslt::library::CublasLtLibrary;
+use crate::cuda::{CudaExec, CudaOptions, Products};
+use crate::embedded;
+use crate::profile::{ProfileOptions, p1_core, profile, table};
+use crate::step::Matmul;
+use crate::train::Stop;
+use crate::train::agent::Agent;
+use crate::train::checkpoint::{Checkpoint, write_atomically};
+use crate::train::cpu::CpuAgent;
+use crate::train::gpu::GpuAgent;
+use crate::train::market::Market;
+use crate::train::progress::Progress;
+use crate::train::run::{Run, RunFiles};
+use crate::{doctor, gemm};
+
+/// `host train`.
+pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
+    let mut progress = Progress::new(args.quiet);
+    let stop = Stop::default();
+    stop.on_signals()?;
+    let gpu = open_gpu(&args.device)?;
+    let preset = if gpu.is_ok() { Config::gpu_preset() } else { Config::cpu_preset() };
+    let mut config = configuration(&preset, args.config.as_deref(), &args.sets)?;
+    if let Some(file) = &args.data {
+        config.data.file = Some(file.clone());
+    }
+    if let Some(format) = &args.date_format {
+        config.data.date_format = Some(format.clone());
+    }
+    if let Some(seed) = args.seed {
+        config.train.seed = seed;
+    }
+    if let Some(epochs) = args.epochs {
+        config.train.epochs = epochs;
+    }
+    let market = Market::prepare(&mut config)?;
+    progress.line(market.text.trim_end());
+    progress.line(&costs(&config));
+    let layout = settings::Layout::main(&config.model);
+    progress.line(&format!("network: {} parameters ({})", layout.count(), parts(&layout)));
+    let files = RunFiles::create(args.run.as_deref())?;
+    progress.line(&format!("run: {}", files.folder.display()));
+
+    let (mut agent, kernels) = agent(gpu, &config, &market, &args.device, &progress)?;
+    progress.line(&format!("device: {}", agent.device()));
+    let run = Run { config: &config, market: &market, files: &files, kernels, stop };
+    let outcome = run.train(agent.as_mut(), &mut progress)?;
+    if outcome.stopped {
+        println!("stopped early; the best policy so far is the one of epoch {}", outcome.best_epoch);
+    }
+    println!("test part, policy of epoch {} ({}):", outcome.best_epoch, files.best().display());
+    println!("{}", outcome.test);
+    Ok(())
+}
+
+/// `host eval`.
+pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
+    let path = if args.checkpoint.is_dir() { args.checkpoint.join("best.safetensors") } else { args.checkpoint.clone() };
+    let checkpoint = Checkpoint::load(&path)?;
+    let mut config = checkpoint.config.clone();
+    if let Some(file) = &args.data {
+        config.data.file = Some(file.clone());
+    }
+    // One environment and a small ring: evaluation collects nothing.
+    config.collect.environments = 1;
+    config.collect.capacity = 1;
+    config.collect.warmup = 1;
+    config.collect.steps = 1;
+    let market = Market::of_record(&mut config, &checkpoint.market)?;
+    let gpu = open_gpu(&args.device)?;
+    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true))?;
+    agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
+    let report = market.report(&agent.backtest(args.part)?, args.part)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    if agent.device() != checkpoint.provenance.device {
+        println!(
+            "note: trained on {}, evaluated on {}: sums are rounded in another order there, and a decision between \
+             two nearly equal actions may differ",
+            checkpoint.provenance.device,
+            agent.device()
+        );
+    }
+    let part = format!("{:?}", args.part).to_lowercase();
+    println!("{part} part, policy of epoch {} ({}):", checkpoint.provenance.epoch, path.display());
+    println!("{report}");
+    Ok(())
+}
+
+/// `host profile`.
+pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
+    let mut config = configuration(&p1_core(), args.config.as_deref(), &args.sets)?;
+    if config.model.state == 0 {
+        config.model.state = 80;
+    }
+    config.check()?;
+    let matmuls = match args.matmul {
+        Some(MatmulChoice::Cublaslt) => vec![Matmul::CublasLt],
+        Some(MatmulChoice::Rust) => vec![Matmul::Rust],
+        Some(MatmulChoice::Auto) | None => match CublasLtLibrary::load() {
+            Ok(_) => vec![Matmul::CublasLt, Matmul::Rust],
+            Err(error) => {
+                eprintln!("without cuBLASLt: {error}");
+                vec![Matmul::Rust]
+            }
+        },
+    };
+    let precisions = match args.precision.as_slice() {
+        [] => vec![Precision::Fp32, Precision::Tf32, Precision::Bf16],
+        chosen => chosen.iter().map(|&p| p.into()).collect(),
+    };
+    let options = ProfileOptions {
+        gpu: args.gpu,
+        replays: args.replays as usize,
+        precisions,
+        matmuls,
+        dot: args.dot.clone(),
+        nodes: args.nodes,
+        plan_cache: PlanCache::default_path(),
+    };
+    let figures = profile(embedded::images(), &config, &options)?;
+    if let Some(path) = &args.json {
+        write_atomically(path, serde_json::to_string_pretty(&figures)?.as_bytes())
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    print!("{}", table(&figures));
+    Ok(())
+}
+
+/// `host doctor`.
+pub fn doctor_command() -> anyhow::Result<()> {
+    print!("{}", doctor::doctor(embedded::images()));
+    Ok(())
+}
+
+fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyhow::Result<Config> {
+    let text = file
+        .map(|path| {
+            let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            anyhow::Ok((path.display().to_string(), text))
+        })
+        .transpose()?;
+    let file = text.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    Ok(Config::layered(preset, file, sets)?)
+}
+
+/// The opened GPU with its backend of products; `Err` holds why there is none, an error when the GPU was asked for.
+type OpenedGpu = Result<(CudaExec, Matmul), String>;
+
+fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
+    if args.device == DeviceChoice::Cpu {
+        return Ok(Err("the CPU was asked for".into()));
+    }
+    let products = match args.matmul {
+        MatmulChoice::Auto => Products::Auto,
+        MatmulChoice::Cublaslt => Products::CublasLt,
+        MatmulChoice::Rust => Products::Rust,
+    };
+    let choice = if args.deterministic { Choice::First } else { Choice::default() };
+    let options = CudaOptions { gpu: args.gpu, products, choice, plan_cache: PlanCache::default_path() };
+    match CudaExec::open(embedded::images(), options) {
+        Ok(mut exec) => {
+            exec.set_rust_product(gemm::product);
+            let matmul = if exec.cublaslt().is_some() { Matmul::CublasLt } else { Matmul::Rust };
+            Ok(Ok((exec, matmul)))
+        }
+        // With `auto` a missing GPU is no error, but an index or a backend that was named and is not there is one.
+        Err(error) if args.device == DeviceChoice::Gpu || args.gpu != 0 || args.matmul == MatmulChoice::Cublaslt => {
+            Err(error).context("opening the GPU")
+        }
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+fn agent<'a>(
+    gpu: OpenedGpu,
+    config: &'a Config,
+    market: &'a Market,
+    args: &DeviceArgs,
+    progress: &Progress,
+) -> anyhow::Result<(Box<dyn Agent + 'a>, String)> {
+    match gpu {
+        Ok((exec, matmul)) => {
+            Ok((Box::new(GpuAgent::new(config, market, exec, matmul)?), embedded::kernel_hash()))
+        }
+        Err(reason) => {
+            if args.device == DeviceChoice::Auto {
+                progress.line(&format!("no GPU: {reason}"));
+            }
+            if market.part(crate::train::agent::PartName::Test).backtest_steps() == 0 {
+                bail!("the test part has no bar to step over");
+            }
+            Ok((Box::new(CpuAgent::new(config, market)?), "none".into()))
+        }
+    }
+}
+
+/// The market's costs, printed at the start of every run.
+fn costs(config: &Config) -> String {
+    let m = &config.market;
+    format!(
+        "costs: half spread {:.1} bp, slippage {:.1} bp, impact {:.1} bp per unit of equity, taker fee {:.1} bp, maker \
+         fee {:.1} bp, financing {:.1}% and borrow {:.1}% a year, prices are {:?}",
+        1e4 * m.half_spread,
+        1e4 * m.slippage,
+        1e4 * m.impact,
+        1e4 * m.taker_fee,
+        1e4 * m.maker_fee,
+        100.0 * m.financing,
+        100.0 * m.borrow,
+        m.bar_side
+    )
+    .replace("Mid", "mid")
+    .replace("Bid", "bid")
+    .replace("Ask", "ask")
+}
+
+/// Parameters per part of the network.
+fn parts(layout: &settings::Layout) -> String {
+    let count = |prefix: &str| -> usize {
+        layout.tensors.iter().filter(|t| t.name.starts_with(prefix)).map(settings::Tensor::len).sum()
+    };
+    format!("trunk {}, value head {}, branch heads {}", count("trunk"), count("v"), count("a"))
+}

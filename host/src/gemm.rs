@@ -1,0 +1,224 @@
+//! Products on the Rust kernels of `gpu`: one launch for a group of independent products.
+
+use cuda_std::Buf;
+use gpu::kernels::gemm::{self, DataKernel, Extra, WeightKernel};
+use settings::Precision;
+
+use crate::error::ExecError;
+use crate::exec::{Epilogue, Exec, Form, Lane, Product, Touch};
+use crate::extent::Extent;
+
+/// Weight and bias gradient of one layer: dW = dY^T X, db = column sums of dY, summed over `rows`.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightGradient {
+    /// Name for errors.
+    pub label: &'static str,
+    /// B.
+    pub rows: usize,
+    /// Output width of the layer.
+    pub outputs: usize,
+    /// Input width of the layer.
+    pub inputs: usize,
+    /// dY `[rows, outputs]`.
+    pub d_y: Buf<f32>,
+    /// Its row stride.
+    pub ldy: usize,
+    /// X `[rows, inputs]`.
+    pub x: Buf<f32>,
+    /// Its row stride.
+    pub ldx: usize,
+    /// First weight in the flat layout.
+    pub weight: usize,
+    /// First bias in the flat layout.
+    pub bias: usize,
+    /// Arithmetic.
+    pub precision: Precision,
+}
+
+/// Fewest tiles that fill the multiprocessors of a large GPU about once; fewer call for a smaller tile.
+const ENOUGH_TILES: usize = 120;
+
+/// Size of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tile {
+    Large,
+    Medium,
+    Small,
+}
+
+/// The largest tile that still gives enough blocks; by shape only, so that the same product is always computed in the
+/// same order.
+fn tile(shapes: impl Iterator<Item = (usize, usize)> + Clone, sizes: [(Tile, gemm::TileSize); 3], splits: usize) -> Tile {
+    let count = |size: gemm::TileSize| -> usize {
+        let of = |(m, n): (usize, usize)| m.div_ceil(size.rows as usize) * n.div_ceil(size.columns as usize);
+        shapes.clone().map(of).sum::<usize>() * splits
+    };
+    sizes.into_iter().find(|&(_, size)| count(size) >= ENOUGH_TILES).map_or(Tile::Small, |(tile, _)| tile)
+}
+
+macro_rules! by_tile {
+    ($shapes:expr, $splits:expr, $large:ident, $medium:ident, $small:ident, |$kernel:ident| $launch:expr) => {
+        match tile(
+            $shapes,
+            [
+                (Tile::Large, gemm::$large::TILE),
+                (Tile::Medium, gemm::$medium::TILE),
+                (Tile::Small, gemm::$small::TILE),
+            ],
+            $splits,
+        ) {
+            Tile::Large => {
+                type $kernel = gemm::$large;
+                $launch
+            }
+            Tile::Medium => {
+                type $kernel = gemm::$medium;
+                $launch
+            }
+            Tile::Small => {
+                type $kernel = gemm::$small;
+                $launch
+            }
+        }
+    };
+}
+
+/// One product: what an executor calls for products that cuBLASLt does not take.
+pub fn product<E: Exec>(exec: &mut E, lane: Lane, product: &Product) -> Result<(), ExecError> {
+    group(exec, lane, std::slice::from_ref(product))
+}
+
+/// Independent products of one form and precision, in one launch.
+pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<(), ExecError> {
+    let Some(first) = products.first() else { return Ok(()) };
+    let fail = |problem: String| ExecError::Product { label: first.label, problem };
+    let mut touches = Vec::new();
+    let mut arguments = Vec::with_capacity(products.len());
+    for product in products {
+        product.check()?;
+        if product.form != first.form || product.precision != first.precision {
+            return Err(fail(format!("`{}` has another form or precision than its group", product.label)));
+        }
+        if extra(product)?.0 != extra(first)?.0 {
+            return Err(fail(format!("`{}` has another epilogue than its group", product.label)));
+        }
+        touches.extend(product.operands().into_iter().map(|operand| operand.touch));
+        arguments.push(gemm::Product {
+            m: product.m,
+            n: product.n,
+            k: product.k,
+            a: (product.a, product.lda),
+            b: (product.b, product.ldb),
+            c: (product.c, product.ldc),
+            extra: extra(product)?.1,
+        });
+    }
+    let (extra, _) = extra(first)?;
+    let shapes = products.iter().map(|p| (p.m, p.n));
+    macro_rules! launch {
+        ($large:ident, $medium:ident, $small:ident) => {
+            by_tile!(shapes, 1, $large, $medium, $small, |K| {
+                let kernel = K::of(extra, &arguments).map_err(|e| fail(e.to_string()))?;
+                exec.launch_touching(lane, &kernel, &touches)
+            })
+        };
+    }
+    match (first.form, first.precision) {
+        (Form::Nt, Precision::Fp32) => launch!(GemmNtFp32Large, GemmNtFp32Medium, GemmNtFp32Small),
+        (Form::Nt, Precision::Tf32) => launch!(GemmNtTf32Large, GemmNtTf32Medium, GemmNtTf32Small),
+        (Form::Nt, Precision::Bf16) => launch!(GemmNtBf16Large, GemmNtBf16Medium, GemmNtBf16Small),
+        (Form::Nn, Precision::Fp32) => launch!(GemmNnFp32Large, GemmNnFp32Medium, GemmNnFp32Small),
+        (Form::Nn, Precision::Tf32) => launch!(GemmNnTf32Large, GemmNnTf32Medium, GemmNnTf32Small),
+        (Form::Nn, Precision::Bf16) => launch!(GemmNnBf16Large, GemmNnBf16Medium, GemmNnBf16Small),
+        (Form::Tn, precision) => {
+            if products.iter().any(|p| !matches!(p.epilogue, Epilogue::None)) {
+                return Err(fail("form TN takes no epilogue".into()));
+            }
+            weight_launch(exec, lane, (first.label, precision), &arguments, &touches, 1, 0)
+        }
+    }
+}
+
+/// The epilogue as the kernels take it.
+fn extra(product: &Product) -> Result<(Extra, Option<Buf<f32>>), ExecError> {
+    Ok(match product.epilogue {
+        Epilogue::None => (Extra::Bias(1.0), None),
+        Epilogue::Bias(bias) => (Extra::Bias(1.0), Some(bias)),
+        Epilogue::BiasLrelu(bias, slope) => (Extra::Bias(slope), Some(bias)),
+        Epilogue::LreluBackward(h, slope) => (Extra::Activations(slope), Some(h)),
+    })
+}
+
+/// Weight and bias gradients of some layers in one launch, into `parts` [splits, plane]: partial sums over ranges of the
+/// batch, each plane laid out as the flat parameters.
+pub fn weight_gradients<E: Exec>(
+    exec: &mut E,
+    lane: Lane,
+    layers: &[WeightGradient],
+    parts: Buf<f32>,
+    splits: usize,
+    plane: usize,
+) -> Result<(), ExecError> {
+    let Some(first) = layers.first() else { return Ok(()) };
+    let fail = |problem: String| ExecError::Product { label: first.label, problem };
+    if parts.len() < splits * plane {
+        return Err(fail(format!("{} floats for {splits} planes of {plane}", parts.len())));
+    }
+    let mut touches = Vec::new();
+    let mut arguments = Vec::with_capacity(layers.len());
+    for layer in layers {
+        if layer.precision != first.precision {
+            return Err(fail(format!("`{}` has another precision than its group", layer.label)));
+        }
+        let rest = |at: usize| {
+            parts.try_slice(at, parts.len() - at).ok_or_else(|| fail(format!("offset {at} is outside the parts")))
+        };
+        let read = |buf: Buf<f32>, columns, ld| Touch {
+            extent: Extent::matrix(buf.addr(), layer.rows, columns, ld),
+            writes: false,
+        };
+        touches.push(read(layer.d_y, layer.outputs, layer.ldy));
+        touches.push(read(layer.x, layer.inputs, layer.ldx));
+        for (at, len) in [(layer.weight, layer.outputs * layer.inputs), (layer.bias, layer.outputs)] {
+            touches.push(Touch { extent: Extent::matrix(rest(at)?.addr(), splits, len, plane), writes: true });
+        }
+        arguments.push(gemm::Product {
+            m: layer.outputs,
+            n: layer.inputs,
+            k: layer.rows,
+            a: (layer.d_y, layer.ldy),
+            b: (layer.x, layer.ldx),
+            c: (rest(layer.weight)?, layer.inputs),
+            extra: Some(rest(layer.bias)?),
+        });
+    }
+    weight_launch(exec, lane, (first.label, first.precision), &arguments, &touches, splits, plane)
+}
+
+fn weight_launch<E: Exec>(
+    exec: &mut E,
+    lane: Lane,
+    (label, precision): (&'static str, Precision),
+    arguments: &[gemm::Product],
+    touches: &[Touch],
+    splits: usize,
+    plane: usize,
+) -> Result<(), ExecError> {
+    let fail = |problem: String| ExecError::Product { label, problem };
+    let narrow = |value: usize| u32::try_from(value).map_err(|_| fail(format!("{value} does not fit 32 bits")));
+    let (splits32, plane) = (narrow(splits)?, narrow(plane)?);
+    let shapes = arguments.iter().map(|p| (p.m, p.n));
+    macro_rules! launch {
+        ($large:ident, $medium:ident, $small:ident) => {
+            by_tile!(shapes, splits, $large, $medium, $small, |K| {
+                let kernel = K::of(splits32, plane, arguments).map_err(|e| fail(e.to_string()))?;
+                exec.launch_touching(lane, &kernel, touches)
+            })
+        };
+    }
+    match precision {
+        Precision::Fp32 => launch!(GemmTnFp32Large, GemmTnFp32Medium, GemmTnFp32Small),
+        Precision::Tf32 => launch!(GemmTnTf32Large, GemmTnTf32Medium, GemmTnTf32Small),
+        Precision::Bf16 => launch!(GemmTnBf16Large, GemmTnBf16Medium, GemmTnBf16Small),
+    }
+}

@@ -1,0 +1,180 @@
+//! `host profile`: what a training step costs, as graph replays, whole and by section.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use gpu::philox;
+use serde::Serialize;
+use settings::{Config, Precision};
+
+use crate::cuda::{CudaExec, CudaOptions, Graph, KernelImages, Products};
+use crate::exec::Memory;
+use crate::gemm;
+use crate::step::{Matmul, Replay, Section, StepBuffers, StepShape, record, record_section};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct ProfileOptions {
+    /// Index of the GPU.
+    pub gpu: usize,
+    /// Timed replays of each graph, at least 200 for a figure that is quoted.
+    pub replays: usize,
+    /// Precisions to measure.
+    pub precisions: Vec<Precision>,
+    /// Backends of products to measure.
+    pub matmuls: Vec<Matmul>,
+    /// Where to write the graph as DOT.
+    pub dot: Option<PathBuf>,
+    /// Whether to list the nodes.
+    pub nodes: bool,
+    /// Cache of cuBLASLt's measured algorithms.
+    pub plan_cache: Option<PathBuf>,
+}
+
+/// One measured combination.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepFigures {
+    /// Arithmetic of products.
+    pub precision: Precision,
+    /// Backend of products.
+    pub products: String,
+    /// Median of the whole step, microseconds.
+    pub step_us: f64,
+    /// 10% and 90% quantiles.
+    pub spread_us: (f64, f64),
+    /// Median host time of a launch.
+    pub host_us: f64,
+    /// Capture and instantiation, milliseconds.
+    pub capture_ms: f64,
+    /// Nodes of the graph, and of its longest chain.
+    pub nodes: (usize, usize),
+    /// Median of each section as a graph of its own.
+    pub sections_us: Vec<(&'static str, f64)>,
+}
+
+/// The workload P1-core of SPEC section 9: the default network on a state of 80 features, batch 1024.
+pub fn p1_core() -> Config {
+    let mut config = Config::default();
+    config.model.state = 80;
+    config
+}
+
+/// Measures every combination that the machine has.
+pub fn profile(images: KernelImages, config: &Config, options: &ProfileOptions) -> anyhow::Result<Vec<StepFigures>> {
+    let mut figures = Vec::new();
+    for &matmul in &options.matmuls {
+        for &precision in &options.precisions {
+            let mut config = config.clone();
+            config.train.precision = precision;
+            figures.push(
+                measure(images, &config, matmul, options)
+                    .with_context(|| format!("profiling {precision:?} with {matmul:?} products"))?,
+            );
+        }
+    }
+    Ok(figures)
+}
+
+fn measure(
+    images: KernelImages,
+    config: &Config,
+    matmul: Matmul,
+    options: &ProfileOptions,
+) -> anyhow::Result<StepFigures> {
+    let products = match matmul {
+        Matmul::CublasLt => Products::CublasLt,
+        Matmul::Rust => Products::Rust,
+    };
+    let cuda = CudaOptions { gpu: options.gpu, products, plan_cache: options.plan_cache.clone(), ..Default::default() };
+    let mut exec = CudaExec::open(images, cuda)?;
+    exec.set_rust_product(gemm::product);
+    let shape = StepShape::new(config, matmul);
+    let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
+    // 2^18 transitions of 640 bytes are larger than any L2.
+    let replay = random_replay(&mut exec, &shape, 1 << 18)?;
+    let initial = cpu_path::init_flat(&config.model, 1);
+    exec.upload(buffers.parameters.online, &initial)?;
+    exec.upload(buffers.parameters.target, &initial)?;
+    record(&mut exec, &shape, &buffers, Some(&replay))?;
+    exec.synchronize()?;
+    let graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))?;
+    let timing = graph.time(&mut exec, 100, options.replays)?;
+    let mut sections_us = Vec::new();
+    for section in Section::ALL {
+        let part =
+            Graph::capture(&mut exec, |exec| record_section(exec, &shape, &buffers, Some(&replay), section))?;
+        sections_us.push((section.name(), part.time(&mut exec, 100, options.replays)?.median()));
+    }
+    if let Some(path) = &options.dot {
+        graph.write_dot(path)?;
+    }
+    if options.nodes {
+        for (i, node) in graph.nodes().iter().enumerate() {
+            println!("{i:3} {node}");
+        }
+    }
+    Ok(StepFigures {
+        precision: config.train.precision,
+        products: format!("{matmul:?}"),
+        step_us: timing.median(),
+        spread_us: timing.spread(),
+        host_us: timing.host_median(),
+        capture_ms: 1e3 * (graph.capture_time() + graph.instantiate_time()).as_secs_f64(),
+        nodes: (graph.nodes().len(), graph.longest_chain()),
+        sections_us,
+    })
+}
+
+/// A full ring of random transitions.
+pub fn random_replay(memory: &mut impl Memory, shape: &StepShape, capacity: usize) -> anyhow::Result<Replay> {
+    let replay = Replay::alloc(memory, shape, capacity)?;
+    let word = |i: usize, block: u32| philox::draw(1, 0, philox::Stream::Fill, i as u32, block);
+    // Four elements a block; the padding of a row stays zero, as collection leaves it.
+    let mut states: Vec<f32> = (0..capacity * shape.stride / 4)
+        .flat_map(|i| word(i, 0).map(|w| 2.0 * philox::uniform(w) - 1.0))
+        .collect();
+    for row in states.chunks_exact_mut(shape.stride) {
+        row[shape.model.state..].fill(0.0);
+    }
+    memory.upload(replay.states, &states)?;
+    let next: Vec<f32> = states.iter().map(|x| -x).collect();
+    memory.upload(replay.next_states, &next)?;
+    let actions: Vec<u64> = (0..capacity)
+        .map(|i| {
+            let random = word(i, 1);
+            let sizes = shape.model.branches.iter().enumerate();
+            let values: Vec<usize> = sizes.map(|(d, &n)| random[d % 4] as usize / (d + 1) % n).collect();
+            gpu::action::pack(&values)
+        })
+        .collect();
+    memory.upload(replay.actions, &actions)?;
+    let rewards: Vec<f32> = (0..capacity).map(|i| 4.0 * philox::uniform(word(i, 2)[0]) - 2.0).collect();
+    memory.upload(replay.rewards, &rewards)?;
+    let discounts: Vec<f32> = (0..capacity).map(|i| if word(i, 3)[0] % 50 == 0 { 0.0 } else { 0.99 }).collect();
+    memory.upload(replay.discounts, &discounts)?;
+    memory.upload(replay.words, &[capacity as u64, 0])?;
+    Ok(replay)
+}
+
+/// The table that is printed last, and the line of SPEC section 5.
+pub fn table(figures: &[StepFigures]) -> String {
+    let mut text = String::from("products  precision  step us (p10-p90)        host us  capture ms  nodes (chain)\n");
+    for f in figures {
+        text.push_str(&format!(
+            "{:<9} {:<10} {:7.1} ({:.1}-{:.1})  {:13.2}  {:10.1}  {} ({})\n",
+            f.products,
+            format!("{:?}", f.precision).to_lowercase(),
+            f.step_us,
+            f.spread_us.0,
+            f.spread_us.1,
+            f.host_us,
+            f.capture_ms,
+            f.nodes.0,
+            f.nodes.1
+        ));
+        let sections: Vec<String> = f.sections_us.iter().map(|(name, us)| format!("{name}={us:.1}")).collect();
+        let total: f64 = f.sections_us.iter().map(|(_, us)| us).sum();
+        text.push_str(&format!("          child graphs: {} sum={total:.1}\n", sections.join(" ")));
+    }
+    text
+}

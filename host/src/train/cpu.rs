@@ -1,0 +1,230 @@
+//! The agent on the CPU: candle's learner, the same environment functions, a replay in host memory.
+
+use anyhow::{Context, bail};
+use cpu_path::{C51Batch, CpuLearner};
+use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
+use gpu::{action, philox};
+use settings::Config;
+
+use crate::train::agent::{Agent, PartName, StepRow};
+use crate::train::market::Market;
+use crate::train::Stop;
+
+/// A ring of transitions in host memory, sampled uniformly with the device's generator.
+struct HostReplay {
+    capacity: usize,
+    state: usize,
+    states: Vec<f32>,
+    next_states: Vec<f32>,
+    actions: Vec<u64>,
+    rewards: Vec<f32>,
+    discounts: Vec<f32>,
+    size: usize,
+    cursor: usize,
+}
+
+impl HostReplay {
+    fn new(capacity: usize, state: usize) -> Self {
+        Self {
+            capacity,
+            state,
+            states: vec![0.0; capacity * state],
+            next_states: vec![0.0; capacity * state],
+            actions: vec![0; capacity],
+            rewards: vec![0.0; capacity],
+            discounts: vec![0.0; capacity],
+            size: 0,
+            cursor: 0,
+        }
+    }
+
+    fn insert(&mut self, states: &[f32], actions: &[u64], step: &Transitions) {
+        for e in 0..actions.len() {
+            let (at, s) = (self.cursor, self.state);
+            self.states[at * s..][..s].copy_from_slice(&states[e * s..][..s]);
+            self.next_states[at * s..][..s].copy_from_slice(&step.next_states[e * s..][..s]);
+            self.actions[at] = actions[e];
+            self.rewards[at] = step.rewards[e];
+            self.discounts[at] = step.discounts[e];
+            self.cursor = (self.cursor + 1) % self.capacity;
+            self.size = (self.size + 1).min(self.capacity);
+        }
+    }
+
+    /// The same indices as the kernel `sample_gather` draws for this seed, step and size.
+    fn sample(&self, batch: usize, branches: usize, seed: u64, step: u64) -> C51Batch<f32> {
+        let s = self.state;
+        let mut out = C51Batch {
+            states: Vec::with_capacity(batch * s),
+            next_states: Vec::with_capacity(batch * s),
+            actions: Vec::with_capacity(batch * branches),
+            rewards: Vec::with_capacity(batch),
+            discounts: Vec::with_capacity(batch),
+            weights: vec![1.0; batch],
+        };
+        for i in 0..batch {
+            let word = philox::draw(seed, step, philox::Stream::Sample, i as u32, 0);
+            let slot = philox::below(word[0], word[1], self.size as u64) as usize;
+            out.states.extend_from_slice(&self.states[slot * s..][..s]);
+            out.next_states.extend_from_slice(&self.next_states[slot * s..][..s]);
+            out.actions.extend((0..branches).map(|d| action::branch(self.actions[slot], d as u32)));
+            out.rewards.push(self.rewards[slot]);
+            out.discounts.push(self.discounts[slot]);
+        }
+        out
+    }
+}
+
+/// The CPU agent.
+pub struct CpuAgent<'a> {
+    config: &'a Config,
+    market: &'a Market,
+    learner: CpuLearner,
+    environments: VecMarket<'a>,
+    states: Vec<f32>,
+    transitions: Transitions,
+    replay: HostReplay,
+    train_step: u64,
+    collect_step: u64,
+}
+
+impl<'a> CpuAgent<'a> {
+    /// Environments, an empty replay and a learner with the initial parameters of the seed.
+    pub fn new(config: &'a Config, market: &'a Market) -> anyhow::Result<Self> {
+        let learner = CpuLearner::new(&config.model, &config.optimizer, config.train.seed)?;
+        let (e, s) = (config.collect.environments, config.model.state);
+        let environments =
+            VecMarket::new(market.params, &market.table, market.part(PartName::Train), e, config.train.seed)?;
+        let mut states = vec![0.0; e * s];
+        environments.observe(&mut states)?;
+        Ok(Self {
+            config,
+            market,
+            learner,
+            environments,
+            states,
+            transitions: Transitions::new(e, s),
+            replay: HostReplay::new(config.collect.capacity, s),
+            train_step: 0,
+            collect_step: 0,
+        })
+    }
+
+    /// Epsilon-greedy actions, draw for draw those of the kernel `select_action`.
+    fn act(&self, epsilon: f32) -> anyhow::Result<Vec<u64>> {
+        let branches = &self.config.model.branches;
+        let decision = self.learner.act(&self.states)?;
+        let explore = philox::Stream::Explore;
+        let draw = |e: usize, block: u32| {
+            philox::draw(self.config.train.seed, self.collect_step, explore, e as u32, block)
+        };
+        let pack = |e: usize| {
+            let random = philox::uniform(draw(e, 0)[0]) < epsilon;
+            (0..branches.len()).fold(0, |packed, d| {
+                let chosen = if random {
+                    ((u64::from(draw(e, 1 + d as u32)[0]) * branches[d] as u64) >> 32) as u32
+                } else {
+                    decision.greedy[e * branches.len() + d]
+                };
+                action::with_branch(packed, d as u32, chosen)
+            })
+        };
+        Ok((0..self.config.collect.environments).map(pack).collect())
+    }
+}
+
+impl Agent for CpuAgent<'_> {
+    fn device(&self) -> String {
+        "CPU (candle, f32)".into()
+    }
+
+    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
+        for _ in 0..steps {
+            if stop.asked() {
+                break;
+            }
+            let actions = self.act(epsilon)?;
+            self.environments.step(&actions, &mut self.transitions)?;
+            self.replay.insert(&self.states, &actions, &self.transitions);
+            self.environments.observe(&mut self.states)?;
+            self.collect_step += 1;
+        }
+        Ok(())
+    }
+
+    fn train(
+        &mut self,
+        steps: usize,
+        stop: &Stop,
+        progress: &mut dyn FnMut(usize),
+    ) -> anyhow::Result<Vec<StepRow>> {
+        if self.replay.size == 0 {
+            bail!("training before any transition was collected");
+        }
+        let (batch, branches) = (self.config.train.batch, self.config.model.branches.len());
+        let mut rows = Vec::with_capacity(steps);
+        for done in 0..steps {
+            if stop.asked() {
+                break;
+            }
+            let sample = self.replay.sample(batch, branches, self.config.train.seed, self.train_step);
+            let metrics = self.learner.train_step(&sample).context("training step")?;
+            self.train_step += 1;
+            rows.push(StepRow {
+                loss: metrics.loss as f32,
+                td: metrics.td.iter().sum::<f32>() / batch as f32,
+                q: metrics.mean_q as f32,
+                clipped_low: metrics.clipped_low as f32,
+                clipped_high: metrics.clipped_high as f32,
+                gradient_norm: metrics.grad_norm as f32,
+                skipped: metrics.skipped,
+            });
+            if self.learner.skipped().1 >= self.config.train.max_nonfinite {
+                break;
+            }
+            progress(done + 1);
+        }
+        Ok(rows)
+    }
+
+    fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>> {
+        let learner = &self.learner;
+        rollout(&self.market.params, &self.market.table, self.market.part(part), |state| {
+            let greedy = learner.act(state).map_err(anyhow::Error::from)?.greedy;
+            let actions: Vec<usize> = greedy.iter().map(|&a| a as usize).collect();
+            Ok(action::pack(&actions))
+        })
+        .map_err(|error: BacktestError| error.0)
+    }
+
+    fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)> {
+        let state = self.learner.export();
+        Ok((state.online, state.target))
+    }
+
+    fn set_parameters(&mut self, online: &[f32], target: &[f32]) -> anyhow::Result<()> {
+        let mut state = self.learner.export();
+        state.online = online.to_vec();
+        state.target = target.to_vec();
+        Ok(self.learner.import(state)?)
+    }
+
+    fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {
+        Ok(self.learner.skipped().1.into())
+    }
+}
+
+/// An error of the policy or of the environment during a backtest.
+struct BacktestError(anyhow::Error);
+
+impl From<MarketError> for BacktestError {
+    fn from(error: MarketError) -> Self {
+        Self(error.into())
+    }
+}
+
+impl From<anyhow::Error> for BacktestError {
+    fn from(error: anyhow::Error) -> Self {
+        Self(error)
+    }
+}

@@ -1,0 +1,234 @@
+//! The agent on the GPU: one graph for a training step, one for a collection step, one for each backtest's bar.
+
+use anyhow::Context;
+use gpu::clock;
+use gpu::kernels::c51_loss::stat;
+use gpu::kernels::step_signals::signal;
+use gpu::market::{LOG_FIELDS, LogRow, MarketParams};
+use settings::Config;
+
+use crate::cuda::{CudaExec, Graph};
+use crate::exec::Memory;
+use crate::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
+use crate::train::Stop;
+use crate::train::agent::{Agent, PartName, StepRow};
+use crate::train::market::Market;
+
+/// Graph launches between two looks at the device: enough that the host is never waited for.
+const CHUNK: usize = 250;
+
+/// A part's backtest: one environment with its own ring of one slot.
+struct Backtest {
+    part: PartName,
+    collector: Collector,
+    graph: Graph,
+    bars: usize,
+}
+
+/// The GPU agent.
+pub struct GpuAgent {
+    exec: CudaExec,
+    shape: StepShape,
+    buffers: StepBuffers,
+    collector: Collector,
+    train_graph: Graph,
+    collect_graph: Graph,
+    backtests: Vec<Backtest>,
+    /// Training steps begun since the start.
+    steps: u64,
+    description: String,
+    max_nonfinite: u64,
+}
+
+impl GpuAgent {
+    /// Allocates everything, runs each sequence once eagerly, captures the graphs, then sets the initial parameters.
+    pub fn new(config: &Config, market: &Market, mut exec: CudaExec, matmul: Matmul) -> anyhow::Result<Self> {
+        let shape = StepShape::new(config, matmul);
+        let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
+        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?;
+        let table = TableBuffers::upload(&mut exec, &market.table)?;
+        let input = CollectorInput {
+            params: &market.params,
+            part: market.part(PartName::Train),
+            table,
+            environments: config.collect.environments,
+            log_rows: 0,
+            clock: Some(buffers.clock),
+        };
+        let collector = Collector::alloc(&mut exec, &shape, input, replay, "collect")?;
+
+        // A backtest always takes the Rust products: with one row they are as fast, and the same checkpoint gives
+        // the same decisions whatever cuBLASLt is installed.
+        let mut backtest_shape = StepShape::new(config, Matmul::Rust);
+        backtest_shape.precision = settings::Precision::Fp32;
+        let online = buffers.parameters.online;
+        let mut backtests = Vec::new();
+        for part in [PartName::Train, PartName::Validation, PartName::Test] {
+            let bars = market.part(part).backtest_steps();
+            let params: MarketParams = market.params.backtest(market.part(part));
+            let input = CollectorInput {
+                params: &params,
+                part: market.part(part),
+                table,
+                environments: 1,
+                log_rows: bars,
+                clock: None,
+            };
+            let name = format!("backtest.{part:?}").to_lowercase();
+            let slot = Replay::alloc(&mut exec, &backtest_shape, 1)?;
+            let collector = Collector::alloc(&mut exec, &backtest_shape, input, slot, &name)?;
+            collector.record(&mut exec, &backtest_shape, online)?;
+            let graph = Graph::capture(&mut exec, |exec| collector.record(exec, &backtest_shape, online))
+                .with_context(|| format!("capturing the {name}"))?;
+            backtests.push(Backtest { part, collector, graph, bars });
+        }
+
+        // One eager run of the same functions: cuBLASLt's plans and workspaces exist before the capture.
+        record(&mut exec, &shape, &buffers, Some(&replay))?;
+        collector.record(&mut exec, &shape, online)?;
+        let train_graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))
+            .context("capturing the training step")?;
+        let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
+            .context("capturing the collection step")?;
+        exec.seal();
+        let description =
+            format!("{} ({:?}, products by {matmul:?})", exec.gpu().properties().name, config.train.precision);
+        let mut agent = Self {
+            exec,
+            shape,
+            buffers,
+            collector,
+            train_graph,
+            collect_graph,
+            backtests,
+            steps: 0,
+            description,
+            max_nonfinite: config.train.max_nonfinite.into(),
+        };
+        agent.start_over(config)?;
+        Ok(agent)
+    }
+
+    /// Undoes what the eager runs wrote: parameters, moments, counters, accounts, ring.
+    fn start_over(&mut self, config: &Config) -> anyhow::Result<()> {
+        let initial = cpu_path::init_flat(&config.model, config.train.seed);
+        let p = self.buffers.parameters;
+        let zeros = vec![0.0f32; initial.len()];
+        self.exec.upload(p.online, &initial)?;
+        self.exec.upload(p.target, &initial)?;
+        self.exec.upload(p.m, &zeros)?;
+        self.exec.upload(p.v, &zeros)?;
+        self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
+        self.exec.upload(self.buffers.adam, &[0u64; clock::adam::WORDS as usize])?;
+        let collector = self.collector;
+        reset(&mut self.exec, &collector)?;
+        collector.record_first(&mut self.exec, &self.shape)?;
+        Ok(())
+    }
+
+    /// History rows of the last `count` steps, oldest first.
+    fn history(&mut self, count: usize) -> anyhow::Result<Vec<StepRow>> {
+        let words = self.exec.download(self.buffers.history)?;
+        let (rows, columns) = (self.shape.history as u64, signal::COLUMNS as usize);
+        Ok((self.steps - count as u64..self.steps)
+            .map(|step| {
+                let row = &words[(step % rows) as usize * columns..][..columns];
+                StepRow {
+                    loss: row[stat::WEIGHTED_LOSS as usize],
+                    td: row[stat::TD as usize],
+                    q: row[stat::Q_TAKEN as usize],
+                    clipped_low: row[stat::CLIPPED_LOW as usize],
+                    clipped_high: row[stat::CLIPPED_HIGH as usize],
+                    gradient_norm: row[signal::GRADIENT_NORM as usize],
+                    skipped: row[signal::SKIPPED as usize] != 0.0,
+                }
+            })
+            .collect())
+    }
+
+    /// The training step's graph, for `profile` and reports.
+    pub fn train_graph(&self) -> &Graph {
+        &self.train_graph
+    }
+}
+
+/// Zeroes accounts, ring counters and log of a collector: all environments stand before their first episode.
+fn reset(exec: &mut CudaExec, collector: &Collector) -> anyhow::Result<()> {
+    exec.upload(collector.values, &vec![0.0f64; collector.values.len()])?;
+    exec.upload(collector.counters, &vec![0u32; collector.counters.len()])?;
+    exec.upload(collector.replay.words, &vec![0u64; collector.replay.words.len()])?;
+    exec.upload(collector.log, &vec![0.0f64; collector.log.len()])?;
+    Ok(())
+}
+
+impl Agent for GpuAgent {
+    fn device(&self) -> String {
+        self.description.clone()
+    }
+
+    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
+        self.exec.upload(self.collector.epsilon, &[epsilon])?;
+        for _ in 0..steps {
+            if stop.asked() {
+                break;
+            }
+            self.collect_graph.replay(&mut self.exec)?;
+        }
+        Ok(self.exec.synchronize()?)
+    }
+
+    fn train(
+        &mut self,
+        steps: usize,
+        stop: &Stop,
+        progress: &mut dyn FnMut(usize),
+    ) -> anyhow::Result<Vec<StepRow>> {
+        let mut rows = Vec::with_capacity(steps);
+        while rows.len() < steps && !stop.asked() {
+            let chunk = CHUNK.min(steps - rows.len());
+            for _ in 0..chunk {
+                self.train_graph.replay(&mut self.exec)?;
+            }
+            self.steps += chunk as u64;
+            // Downloading waits for the chunk; launches of the next one follow at once.
+            rows.extend(self.history(chunk)?);
+            progress(rows.len());
+            if self.skipped_in_a_row()? >= self.max_nonfinite {
+                break;
+            }
+        }
+        Ok(rows)
+    }
+
+    fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>> {
+        let backtest = self.backtests.iter().find(|b| b.part == part).context("no backtest of this part")?;
+        let collector = backtest.collector;
+        reset(&mut self.exec, &collector)?;
+        collector.record_first(&mut self.exec, &self.shape)?;
+        for _ in 0..backtest.bars {
+            backtest.graph.replay(&mut self.exec)?;
+        }
+        let log = self.exec.download(collector.log)?;
+        let mut rows = Vec::with_capacity(backtest.bars);
+        for words in log.chunks_exact(LOG_FIELDS as usize).take(backtest.bars) {
+            let Some(row) = LogRow::load(|i| words[i as usize]) else { break };
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)> {
+        let p = self.buffers.parameters;
+        Ok((self.exec.download(p.online)?, self.exec.download(p.target)?))
+    }
+
+    fn set_parameters(&mut self, online: &[f32], target: &[f32]) -> anyhow::Result<()> {
+        let p = self.buffers.parameters;
+        self.exec.upload(p.online, online)?;
+        Ok(self.exec.upload(p.target, target)?)
+    }
+
+    fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {
+        Ok(self.exec.download(self.buffers.clock)?[clock::SKIPPED_IN_A_ROW as usize])
+    }
+}

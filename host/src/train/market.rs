@@ -1,0 +1,169 @@
+//! From the configuration to a market: bars loaded and checked, features and parts, the environment's numbers.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use ::gpu::market::{BarColumns, LogRow, MarketParams, MarketTable, Part, StateShape};
+use anyhow::{Context, bail};
+use backtest::Report;
+use bars::synthetic::{Kind, Synthetic};
+use bars::{Fitted, Fold, LoadOptions, Loaded, MarketData, PrepareOptions, Price, Repair, SplitOptions, TimeFormat};
+use serde::{Deserialize, Serialize};
+use settings::{Config, Data};
+
+use crate::train::agent::PartName;
+
+/// What a checkpoint keeps of the data: enough to run the policy as it was trained, and to know the same bars again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MarketRecord {
+    /// File, or the synthetic market's description.
+    pub source: String,
+    /// Hash of all bars, hexadecimal.
+    pub bars_hash: String,
+    /// Number of bars.
+    pub bars: usize,
+    /// Fitted on the training part.
+    pub fitted: Fitted,
+    /// Decision bars of the parts.
+    pub fold: Fold,
+}
+
+/// Bars, parts and costs of a run.
+#[derive(Debug)]
+pub struct Market {
+    /// Prices, features, runs.
+    pub table: MarketTable,
+    /// Costs and limits, in training mode.
+    pub params: MarketParams,
+    /// For checkpoints.
+    pub record: MarketRecord,
+    /// What there is to say about the data.
+    pub text: String,
+    /// For annualising.
+    pub bars_per_year: f64,
+    parts: [Part; 3],
+}
+
+impl Market {
+    /// Loads the bars of a configuration and prepares one split of them; fills in the model's state width.
+    pub fn prepare(config: &mut Config) -> anyhow::Result<Self> {
+        let loaded = load(&config.data)?;
+        let options = PrepareOptions {
+            window: config.market.window,
+            split: SplitOptions {
+                train: config.split.train,
+                validation: config.split.validation,
+                embargo: config.split.embargo,
+            },
+            ..PrepareOptions::default()
+        };
+        let prepared = bars::prepare(&loaded, &options)?;
+        let record = MarketRecord {
+            source: loaded.report.file.clone(),
+            bars_hash: format!("{:016x}", loaded.bars.content_hash()),
+            bars: loaded.bars.len(),
+            fitted: prepared.fitted,
+            fold: prepared.fold,
+        };
+        let text = format!("{}{}", loaded.report, prepared.summary);
+        Self::assemble(config, prepared.data, record, text)
+    }
+
+    /// The market of a checkpoint: the same bars, the fitted numbers as they were.
+    ///
+    /// # Errors
+    /// If the bars are not those of the training: a result on other bars would not be the one that was printed.
+    pub fn of_record(config: &mut Config, record: &MarketRecord) -> anyhow::Result<Self> {
+        let loaded = load(&config.data)?;
+        let hash = format!("{:016x}", loaded.bars.content_hash());
+        if hash != record.bars_hash {
+            bail!(
+                "{} has {} bars with hash {hash}, the policy was trained on {} ({} bars, hash {})",
+                loaded.report.file,
+                loaded.bars.len(),
+                record.source,
+                record.bars,
+                record.bars_hash
+            );
+        }
+        let data = bars::apply(&loaded, &record.fitted, None)?;
+        Self::assemble(config, data, record.clone(), loaded.report.to_string())
+    }
+
+    fn assemble(
+        config: &mut Config,
+        data: MarketData,
+        record: MarketRecord,
+        text: String,
+    ) -> anyhow::Result<Self> {
+        let shape = StateShape { window: config.market.window as u32, features: bars::FEATURES as u32 };
+        config.model.state = shape.len() as usize;
+        config.check()?;
+        let columns = BarColumns {
+            time_ms: &data.timestamps_ms,
+            open: &data.open,
+            high: &data.high,
+            low: &data.low,
+            close: &data.close,
+        };
+        // A run begins where the lookback of the features is complete.
+        let back = record.fitted.lookback - 1;
+        let runs: Vec<_> = data
+            .segments
+            .iter()
+            .map(|segment| segment.start + back..segment.end)
+            .filter(|run| run.start < run.end)
+            .collect();
+        let side = backtest::bar_side(config.market.bar_side);
+        let table = MarketTable::new(columns, data.features, shape, &runs, side, config.market.half_spread)?;
+        let part = |name: &str, decisions: &std::ops::Range<usize>| {
+            // The environment also sees the bar behind the last decision, in which it is executed and marked.
+            Part::new(&table, decisions.start..decisions.end + 1).with_context(|| format!("the {name} part"))
+        };
+        let [train, validation, test] = record.fold.parts();
+        let parts = [part(train.0, train.1)?, part(validation.0, validation.1)?, part(test.0, test.1)?];
+        let params = backtest::market_params(config, record.fitted.reward_scale)?;
+        Ok(Self { table, params, record, text, bars_per_year: data.bars_per_year, parts })
+    }
+
+    /// A part of the bars.
+    pub fn part(&self, name: PartName) -> &Part {
+        match name {
+            PartName::Train => &self.parts[0],
+            PartName::Validation => &self.parts[1],
+            PartName::Test => &self.parts[2],
+        }
+    }
+
+    /// The report of a backtest's rows.
+    pub fn report(&self, rows: &[LogRow], part: PartName) -> anyhow::Result<Report> {
+        Ok(Report::new(rows, &self.params, &self.table, self.part(part), self.bars_per_year)?)
+    }
+}
+
+/// Loads a bar file, or makes the synthetic market.
+fn load(data: &Data) -> anyhow::Result<Loaded> {
+    let options = load_options(data)?;
+    if let Some(file) = &data.file {
+        return Ok(bars::load(Path::new(file), &options)?);
+    }
+    let kind = match data.synthetic.as_str() {
+        "regimes" => Kind::Regimes,
+        "martingale" => Kind::Martingale,
+        other => bail!("data.synthetic = \"{other}\": expected regimes or martingale"),
+    };
+    let synthetic = Synthetic { seed: data.synthetic_seed, bars: data.synthetic_bars, kind };
+    let name = format!("synthetic market ({}, seed {})", data.synthetic, data.synthetic_seed);
+    Ok(bars::from_bars(&name, synthetic.generate()?, &options)?)
+}
+
+fn load_options(data: &Data) -> anyhow::Result<LoadOptions> {
+    let price = match data.price.as_str() {
+        "raw" => Price::Raw,
+        "adjusted" => Price::Adjusted,
+        other => bail!("data.price = \"{other}\": expected raw or adjusted"),
+    };
+    let repairs = data.repair.iter().map(|name| Repair::from_str(name)).collect::<Result<Vec<_>, _>>()?;
+    let time_format = data.date_format.as_deref().map(TimeFormat::from_str).transpose()?;
+    Ok(LoadOptions { time_format, price, ..LoadOptions::default() }.with_repairs(repairs))
+}

@@ -1,0 +1,37 @@
+//! `metrics.jsonl`: one JSON object a line, written and flushed as it happens, so that a killed run keeps its rows.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Serialize;
+
+/// The metrics file of a run.
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+}
+
+/// A row: what kind it is, and its fields beside it.
+#[derive(Serialize)]
+struct Row<'a, T: Serialize> {
+    kind: &'a str,
+    #[serde(flatten)]
+    fields: &'a T,
+}
+
+impl Metrics {
+    /// Starts an empty file.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(Self { path: path.to_path_buf(), file })
+    }
+
+    /// Appends a row.
+    pub fn write(&mut self, kind: &str, fields: &impl Serialize) -> anyhow::Result<()> {
+        let mut line = serde_json::to_string(&Row { kind, fields })?;
+        line.push('\n');
+        self.file.write_all(line.as_bytes()).with_context(|| format!("writing {}", self.path.display()))
+    }
+}

@@ -1,0 +1,255 @@
+//! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use backtest::Report;
+use serde::Serialize;
+use settings::Config;
+
+use crate::train::Stop;
+use crate::train::agent::{Agent, PartName, StepRow};
+use crate::train::checkpoint::{Checkpoint, Provenance, write_atomically};
+use crate::train::market::Market;
+use crate::train::metrics::Metrics;
+use crate::train::progress::Progress;
+
+/// Files of a run.
+#[derive(Clone, Debug)]
+pub struct RunFiles {
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+impl RunFiles {
+    /// Creates the folder; without a name the next free `runs/0001`, `runs/0002`, ... A folder that already holds a
+    /// run is refused: nothing is overwritten.
+    pub fn create(folder: Option<&Path>) -> anyhow::Result<Self> {
+        let folder = match folder {
+            Some(folder) => {
+                if folder.join("metrics.jsonl").exists() {
+                    bail!("{} already holds a run: choose another --run", folder.display());
+                }
+                std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+                folder.to_path_buf()
+            }
+            None => next_free(Path::new("runs"))?,
+        };
+        Ok(Self { folder })
+    }
+
+    /// The policy with the best validation score.
+    pub fn best(&self) -> PathBuf {
+        self.folder.join("best.safetensors")
+    }
+
+    /// The policy of the last finished epoch.
+    pub fn last(&self) -> PathBuf {
+        self.folder.join("last.safetensors")
+    }
+}
+
+fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+    for number in 1..100_000 {
+        let folder = parent.join(format!("{number:04}"));
+        match std::fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| format!("creating {}", folder.display())),
+        }
+    }
+    bail!("no free run number below {}", parent.display())
+}
+
+/// An epoch's row in the metrics.
+#[derive(Debug, Serialize)]
+struct EpochRow {
+    epoch: usize,
+    epsilon: f32,
+    steps: usize,
+    loss: f32,
+    td: f32,
+    q: f32,
+    gradient_norm: f32,
+    clipped_low: f32,
+    clipped_high: f32,
+    skipped: usize,
+    collect_seconds: f64,
+    train_seconds: f64,
+    microseconds_per_step: f64,
+    validation_return: f64,
+    validation_sharpe: Option<f64>,
+    best: bool,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Result of the best policy on the test part.
+    pub test: Report,
+    /// Epoch of the best policy, from 1.
+    pub best_epoch: usize,
+    /// Whether it was stopped before the last epoch.
+    pub stopped: bool,
+}
+
+/// What a run is made of.
+pub struct Run<'a> {
+    /// Configuration, state width filled in.
+    pub config: &'a Config,
+    /// Bars, parts, costs.
+    pub market: &'a Market,
+    /// Where its files go.
+    pub files: &'a RunFiles,
+    /// Hash of the compiled kernels.
+    pub kernels: String,
+    /// Wish to stop.
+    pub stop: Stop,
+}
+
+impl Run<'_> {
+    /// Trains, and tests the best policy.
+    pub fn train(&self, agent: &mut dyn Agent, progress: &mut Progress) -> anyhow::Result<Outcome> {
+        let config = self.config;
+        write_atomically(&self.files.folder.join("config.toml"), config.to_toml().as_bytes())
+            .with_context(|| format!("writing into {}", self.files.folder.display()))?;
+        let mut metrics = Metrics::create(&self.files.folder.join("metrics.jsonl"))?;
+        let mut best: Option<Checkpoint> = None;
+        let mut step = 0;
+        progress.begin("warm-up", config.collect.warmup);
+        if config.collect.warmup > config.collect.steps {
+            agent.collect(config.collect.warmup - config.collect.steps, 1.0, &self.stop)?;
+        }
+        for epoch in 1..=config.train.epochs {
+            let epsilon = self.epsilon(epoch);
+            let start = Instant::now();
+            agent.collect(config.collect.steps, epsilon, &self.stop)?;
+            let collect_seconds = start.elapsed().as_secs_f64();
+
+            let name = format!("epoch {epoch}");
+            progress.begin(&name, config.train.train_steps);
+            let start = Instant::now();
+            let total = config.train.train_steps;
+            let rows = agent.train(total, &self.stop, &mut |done| progress.advance(&name, done, total))?;
+            let train_seconds = start.elapsed().as_secs_f64();
+            for (i, row) in rows.iter().enumerate() {
+                metrics.write("step", &Numbered { step: step + i + 1, row })?;
+            }
+            step += rows.len();
+            let skipped = agent.skipped_in_a_row()?;
+            if skipped >= u64::from(config.train.max_nonfinite) {
+                bail!(
+                    "the gradient norm was not finite in {skipped} steps in a row (train.max_nonfinite), the last one \
+                     step {step}: those steps changed nothing; the policy before them is {}",
+                    self.files.last().display()
+                );
+            }
+            if self.stop.asked() || rows.is_empty() {
+                break;
+            }
+            let report = self.market.report(&agent.backtest(PartName::Validation)?, PartName::Validation)?;
+            let score = report.strategy.sharpe.unwrap_or(0.0);
+            let is_best = best.as_ref().is_none_or(|b| score > b.provenance.score);
+            let checkpoint = self.checkpoint(agent, epoch, score)?;
+            checkpoint.save(&self.files.last())?;
+            if is_best {
+                checkpoint.save(&self.files.best())?;
+                best = Some(checkpoint);
+            }
+            let mean = mean(&rows);
+            let row = EpochRow {
+                epoch,
+                epsilon,
+                steps: rows.len(),
+                loss: mean.loss,
+                td: mean.td,
+                q: mean.q,
+                gradient_norm: mean.gradient_norm,
+                clipped_low: mean.clipped_low,
+                clipped_high: mean.clipped_high,
+                skipped: rows.iter().filter(|row| row.skipped).count(),
+                collect_seconds,
+                train_seconds,
+                microseconds_per_step: 1e6 * train_seconds / rows.len() as f64,
+                validation_return: report.strategy.total_return,
+                validation_sharpe: report.strategy.sharpe,
+                best: is_best,
+            };
+            metrics.write("epoch", &row)?;
+            progress.line(&row.text(config.train.epochs));
+        }
+        progress.end();
+        let Some(best) = best else {
+            bail!("stopped before the first epoch ended: there is no policy to test");
+        };
+        agent.set_parameters(&best.online, &best.target)?;
+        let test = self.market.report(&agent.backtest(PartName::Test)?, PartName::Test)?;
+        metrics.write("test", &test)?;
+        let report = serde_json::to_string_pretty(&test)?;
+        write_atomically(&self.files.folder.join("test.json"), report.as_bytes())?;
+        Ok(Outcome { test, best_epoch: best.provenance.epoch, stopped: self.stop.asked() })
+    }
+
+    /// Linear from the first epoch's to the last one's.
+    fn epsilon(&self, epoch: usize) -> f32 {
+        let c = &self.config.collect;
+        let way = (epoch - 1) as f32 / (self.config.train.epochs.max(2) - 1) as f32;
+        c.epsilon_start + (c.epsilon_end - c.epsilon_start) * way
+    }
+
+    fn checkpoint(&self, agent: &mut dyn Agent, epoch: usize, score: f64) -> anyhow::Result<Checkpoint> {
+        let (online, target) = agent.parameters()?;
+        let provenance = Provenance {
+            epoch,
+            device: agent.device(),
+            kernels: self.kernels.clone(),
+            program: env!("CARGO_PKG_VERSION").into(),
+            score,
+        };
+        let (config, market) = (self.config.clone(), self.market.record.clone());
+        Ok(Checkpoint { config, market, provenance, online, target })
+    }
+}
+
+/// A step's row with its number.
+#[derive(Serialize)]
+struct Numbered<'a> {
+    step: usize,
+    #[serde(flatten)]
+    row: &'a StepRow,
+}
+
+/// Means over the steps that were not skipped.
+fn mean(rows: &[StepRow]) -> StepRow {
+    let kept: Vec<&StepRow> = rows.iter().filter(|row| !row.skipped).collect();
+    let average = |value: fn(&StepRow) -> f32| {
+        (kept.iter().map(|row| f64::from(value(row))).sum::<f64>() / kept.len() as f64) as f32
+    };
+    StepRow {
+        loss: average(|r| r.loss),
+        td: average(|r| r.td),
+        q: average(|r| r.q),
+        clipped_low: average(|r| r.clipped_low),
+        clipped_high: average(|r| r.clipped_high),
+        gradient_norm: average(|r| r.gradient_norm),
+        skipped: false,
+    }
+}
+
+impl EpochRow {
+    fn text(&self, epochs: usize) -> String {
+        let sharpe = self.validation_sharpe.map_or("undefined".into(), |s| format!("{s:.2}"));
+        format!(
+            "epoch {}/{epochs}  loss {:.4}  td {:.3}  |g| {:.3}  {:.0} us a step  validation return {:+.2}%  Sharpe {sharpe}{}",
+            self.epoch,
+            self.loss,
+            self.td,
+            self.gradient_norm,
+            self.microseconds_per_step,
+            100.0 * self.validation_return,
+            if self.best { "  best" } else { "" }
+        )
+    }
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one go: what the machine has, the device tests, the sanitizer on the kernels' tests,
+# the time of the training step. Prints a short table last; full logs go to the output folder.
+#
+#   scripts/gpu-check.sh                      builds first (needs Rust, see setup.sh)
+#   scripts/gpu-check.sh --bin FOLDER         runs what scripts/gpu-build.sh put there
+#   options: --out FOLDER (logs, default gpu-check-out), --only PART, PART one of tests, sanitize, profile
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin="" out=gpu-check-out only=""
+while [ $# -gt 0 ]; do
+    case $1 in
+        --bin) bin=$2; shift 2 ;;
+        --out) out=$2; shift 2 ;;
+        --only) only=$2; shift 2 ;;
+        *) echo "unknown option $1" >&2; exit 2 ;;
+    esac
+done
+mkdir -p "$out"
+if [ -z "$bin" ]; then
+    bin=.carry
+    scripts/gpu-build.sh "$bin" || exit 1
+fi
+chmod +x "$bin"/* 2>/dev/null
+table=()
+status=0
+part() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+note() { table+=("$(printf '%-28s %s' "$1" "$2")"); }
+
+"$bin/host" doctor | tee "$out/doctor.log"
+
+if part tests; then
+    "$bin/device" --ignored --test-threads=1 >"$out/device.log" 2>&1
+    code=$?
+    result=$(grep '^test result' "$out/device.log" | tail -n 1)
+    [ $code -eq 0 ] || { status=1; grep -A 12 -E '^---- |panicked at' "$out/device.log" | head -n 150; }
+    note "device tests" "${result:-no result, exit code $code}"
+fi
+
+if part sanitize; then
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck; do
+            compute-sanitizer --tool "$tool" --error-exitcode 99 "$bin/device" --ignored --test-threads=1 kernels:: \
+                >"$out/$tool.log" 2>&1
+            code=$?
+            result=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1 | sed 's/^=* *//')
+            [ $code -eq 0 ] || { status=1; grep -vE '^(test|running)' "$out/$tool.log" | head -n 60; }
+            note "$tool on kernel tests" "${result:-no summary}, exit code $code"
+        done
+    else
+        note "sanitizer" "compute-sanitizer is not installed: not run"
+    fi
+fi
+
+if part profile; then
+    "$bin/host" profile --json "$out/profile.json" --nodes >"$out/profile.log" 2>&1
+    code=$?
+    [ $code -eq 0 ] || { status=1; tail -n 20 "$out/profile.log"; }
+    note "step timing" "exit code $code"
+    table+=("$(grep -A 20 '^products ' "$out/profile.log")")
+fi
+
+echo
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null
+date -u +%F
+printf '%s\n' "${table[@]}"
+exit $status

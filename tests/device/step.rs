@@ -1,0 +1,246 @@
+//! The training step as a graph on the GPU: what "can I trust a run" means for one step.
+
+use cpu_path::{C51Batch, CpuLearner, init_flat};
+use gpu::{action, philox};
+use host::cuda::{CudaExec, CudaOptions, Graph, Products};
+use host::embedded;
+use host::error::ExecError;
+use host::exec::Memory;
+use host::profile::random_replay;
+use host::step::{Matmul, Replay, StepBuffers, StepShape, record};
+use settings::{Config, Precision};
+
+fn open(matmul: Matmul) -> CudaExec {
+    let products = match matmul {
+        Matmul::CublasLt => Products::CublasLt,
+        Matmul::Rust => Products::Rust,
+    };
+    let options = CudaOptions { products, ..CudaOptions::default() };
+    CudaExec::open(embedded::images(), options).expect("a GPU, compiled kernels, and cuBLASLt where it is asked for")
+}
+
+/// A small step whose widths are odd where they may be.
+fn config(batch: usize, precision: Precision) -> Config {
+    let mut config = Config::default();
+    config.model.state = 22;
+    config.model.trunk1 = 64;
+    config.model.trunk2 = 48;
+    config.model.value_hidden = 32;
+    config.model.branch_hidden = 32;
+    config.model.branches = vec![5, 3];
+    config.model.atoms = 51;
+    config.train.batch = batch;
+    config.train.precision = precision;
+    config
+}
+
+struct Step {
+    exec: CudaExec,
+    shape: StepShape,
+    buffers: StepBuffers,
+    replay: Replay,
+    initial: Vec<f32>,
+}
+
+impl Step {
+    fn new(config: &Config, matmul: Matmul) -> Self {
+        let mut exec = open(matmul);
+        let shape = StepShape::new(config, matmul);
+        let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer).unwrap();
+        let replay = random_replay(&mut exec, &shape, 4096).unwrap();
+        let initial = init_flat(&config.model, 7);
+        let mut step = Self { exec, shape, buffers, replay, initial };
+        step.rewind().unwrap();
+        step
+    }
+
+    /// Back to the initial parameters, zero moments and step 0.
+    fn rewind(&mut self) -> Result<(), ExecError> {
+        let (exec, p) = (&mut self.exec, self.buffers.parameters);
+        let zeros = vec![0.0f32; self.initial.len()];
+        exec.upload(p.online, &self.initial)?;
+        exec.upload(p.target, &self.initial)?;
+        exec.upload(p.m, &zeros)?;
+        exec.upload(p.v, &zeros)?;
+        exec.upload(self.buffers.clock, &vec![0u64; self.buffers.clock.len()])?;
+        exec.upload(self.buffers.adam, &vec![0u64; self.buffers.adam.len()])
+    }
+
+    fn eager(&mut self) -> Result<(), ExecError> {
+        record(&mut self.exec, &self.shape, &self.buffers, Some(&self.replay))
+    }
+
+    fn capture(&mut self) -> Graph {
+        self.eager().unwrap();
+        let (shape, buffers, replay) = (&self.shape, &self.buffers, &self.replay);
+        let graph = Graph::capture(&mut self.exec, |exec| record(exec, shape, buffers, Some(replay))).unwrap();
+        self.rewind().unwrap();
+        graph
+    }
+
+    /// Every bit that a step leaves: parameters, moments, target, counters, history.
+    fn bits(&mut self) -> Vec<u64> {
+        let p = self.buffers.parameters;
+        let mut bits = Vec::new();
+        for buffer in [p.online, p.target, p.m, p.v, p.grad, self.buffers.history, self.buffers.stats] {
+            bits.extend(self.exec.download(buffer).unwrap().iter().map(|x| u64::from(x.to_bits())));
+        }
+        bits.extend(self.exec.download(self.buffers.clock).unwrap());
+        bits.extend(self.exec.download(self.buffers.adam).unwrap());
+        bits
+    }
+}
+
+fn eager_equals_replay(matmul: Matmul) {
+    let mut step = Step::new(&config(96, Precision::Tf32), matmul);
+    let graph = step.capture();
+    const STEPS: usize = 1000;
+    for _ in 0..STEPS {
+        step.eager().unwrap();
+    }
+    let eager = step.bits();
+    for run in 0..2 {
+        step.rewind().unwrap();
+        for _ in 0..STEPS {
+            graph.replay(&mut step.exec).unwrap();
+        }
+        assert!(step.bits() == eager, "replayed run {run} differs from the eager one");
+    }
+    // Rewriting an input changes what the same graph computes, to what the eager step computes from it.
+    let rewards: Vec<f32> = (0..4096).map(|i| (i % 7) as f32 - 3.0).collect();
+    step.exec.upload(step.replay.rewards, &rewards).unwrap();
+    step.rewind().unwrap();
+    for _ in 0..10 {
+        step.eager().unwrap();
+    }
+    let other = step.bits();
+    assert!(other != eager, "other rewards left no trace");
+    step.rewind().unwrap();
+    for _ in 0..10 {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    assert!(step.bits() == other, "the replay does not see the rewritten rewards");
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn eager_equals_replay_bit_for_bit_rust() {
+    eager_equals_replay(Matmul::Rust);
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn eager_equals_replay_bit_for_bit_cublaslt() {
+    eager_equals_replay(Matmul::CublasLt);
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn two_executors_with_one_seed_agree_bit_for_bit() {
+    let run = || {
+        let mut step = Step::new(&config(64, Precision::Fp32), Matmul::Rust);
+        let graph = step.capture();
+        for _ in 0..200 {
+            graph.replay(&mut step.exec).unwrap();
+        }
+        step.bits()
+    };
+    assert!(run() == run());
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn loss_on_a_fixed_batch_falls() {
+    let mut config = config(128, Precision::Fp32);
+    config.optimizer.lr = 1e-3;
+    for matmul in [Matmul::Rust, Matmul::CublasLt] {
+        let mut step = Step::new(&config, matmul);
+        // One eager step gathers a batch; from then on it stays.
+        step.eager().unwrap();
+        step.rewind().unwrap();
+        let (shape, buffers) = (&step.shape, &step.buffers);
+        let graph = Graph::capture(&mut step.exec, |exec| record(exec, shape, buffers, None)).unwrap();
+        for _ in 0..300 {
+            graph.replay(&mut step.exec).unwrap();
+        }
+        let history = step.exec.download(step.buffers.history).unwrap();
+        let (first, last) = (history[0], history[299 * 12]);
+        assert!(last < 0.9 * first, "{matmul:?}: loss went from {first} to {last}");
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn memory_is_flat_and_nothing_is_allocated() {
+    let mut step = Step::new(&config(96, Precision::Tf32), Matmul::CublasLt);
+    let graph = step.capture();
+    step.exec.seal();
+    let free = |exec: &CudaExec| exec.gpu().memory_info().unwrap().0;
+    for _ in 0..100 {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    step.exec.synchronize().unwrap();
+    let before = free(&step.exec);
+    for _ in 0..10_000 {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    step.exec.synchronize().unwrap();
+    assert_eq!(free(&step.exec), before, "free device memory changed over 10,000 replays");
+    assert!(matches!(step.exec.alloc::<f32>("late", 1), Err(ExecError::Sealed { .. })));
+}
+
+/// One epoch of 100 batches, the same ones on the GPU and on candle: the final losses are within 10%. With
+/// `STEPGRAPH_CURVES` set, the two curves are written there as CSV (they are in `docs/BENCHMARKS.md`).
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn hundred_batches_as_on_the_cpu() {
+    let mut config = config(256, Precision::Tf32);
+    config.optimizer.lr = 1e-3;
+    let mut step = Step::new(&config, Matmul::CublasLt);
+    let graph = step.capture();
+    for _ in 0..100 {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    let history = step.exec.download(step.buffers.history).unwrap();
+    let on_gpu: Vec<f32> = history.chunks_exact(12).take(100).map(|row| row[0]).collect();
+
+    let states = step.exec.download(step.replay.states).unwrap();
+    let next_states = step.exec.download(step.replay.next_states).unwrap();
+    let actions = step.exec.download(step.replay.actions).unwrap();
+    let rewards = step.exec.download(step.replay.rewards).unwrap();
+    let discounts = step.exec.download(step.replay.discounts).unwrap();
+    let mut learner = CpuLearner::new(&config.model, &config.optimizer, 7).unwrap();
+    let (width, stride) = (config.model.state, step.shape.stride);
+    let mut on_cpu = Vec::new();
+    for n in 0..100 {
+        let mut batch = C51Batch {
+            states: Vec::new(),
+            next_states: Vec::new(),
+            actions: Vec::new(),
+            rewards: Vec::new(),
+            discounts: Vec::new(),
+            weights: vec![1.0; config.train.batch],
+        };
+        for i in 0..config.train.batch {
+            let word = philox::draw(config.train.seed, n, philox::Stream::Sample, i as u32, 0);
+            let slot = philox::below(word[0], word[1], 4096) as usize;
+            batch.states.extend_from_slice(&states[slot * stride..][..width]);
+            batch.next_states.extend_from_slice(&next_states[slot * stride..][..width]);
+            batch.actions.extend((0..2).map(|d| action::branch(actions[slot], d)));
+            batch.rewards.push(rewards[slot]);
+            batch.discounts.push(discounts[slot]);
+        }
+        on_cpu.push(learner.train_step(&batch).unwrap().loss as f32);
+    }
+    if let Ok(path) = std::env::var("STEPGRAPH_CURVES") {
+        let rows = on_gpu.iter().zip(&on_cpu).enumerate().map(|(i, (g, c))| format!("{i},{g},{c}\n"));
+        std::fs::write(path, format!("step,gpu,cpu\n{}", rows.collect::<String>())).unwrap();
+    }
+    assert_eq!(on_gpu.len(), on_cpu.len());
+    let (gpu, cpu) = (on_gpu[99], on_cpu[99]);
+    assert!((gpu - cpu).abs() <= 0.1 * cpu, "after 100 batches the loss is {gpu} on the GPU, {cpu} on the CPU");
+    // tf32 rounds operands to 11 bits: the curves stay together all the way, not only at the end.
+    for (i, (g, c)) in on_gpu.iter().zip(&on_cpu).enumerate() {
+        assert!((g - c).abs() <= 0.05 * c, "step {i}: {g} on the GPU, {c} on the CPU");
+    }
+}
