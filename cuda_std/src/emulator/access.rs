@@ -36,22 +36,16 @@ impl<T> Target<T> {
         if !address.is_multiple_of(align) {
             misaligned(self.name, u64::from(i), align as u32, at);
         }
-        if context::may_alias() {
-            self.check_alias(i, address as u64, count as usize * size_of::<T>(), access, at);
+        if context::is_watched() {
+            self.watch(i, address as u64, count as usize * size_of::<T>(), access, at);
         }
         address as *mut T
     }
 
-    /// Memory that the launch reads through an `In` must not be written by it.
+    /// Memory that the launch reads through an `In` must not be written by it; and no two threads may access an
+    /// element unordered, one of them writing.
     #[cold]
-    fn check_alias(
-        &self,
-        i: u32,
-        addr: u64,
-        size: usize,
-        access: AccessKind,
-        at: &'static Location<'static>,
-    ) {
+    fn watch(&self, i: u32, addr: u64, size: usize, access: AccessKind, at: &'static Location<'static>) {
         let other = context::with(|context| match (self.kind, access.writes()) {
             (AccessKind::Read, _) => context.aliases.read(self.name, addr, size),
             (_, true) => context.aliases.write(self.name, addr, size),
@@ -61,6 +55,22 @@ impl<T> Target<T> {
         if let Some(other) = other {
             let (buffer, index) = (self.name, u64::from(i));
             context::raise(|context| Fault::Aliased { at: context.site(at), access, buffer, index, other });
+        }
+        let race = context::with(|context| {
+            let record = context.clock.record(context.thread, at);
+            context.global.as_mut().and_then(|global| global.access(addr, size, access, record).err())
+        });
+        if let Some((other_access, other)) = race {
+            context::raise(|context| Fault::GlobalRace {
+                at: context.site(at),
+                access,
+                buffer: self.name,
+                index: i,
+                other_access,
+                other_block: context.blocks[other.block as usize - 1],
+                other_thread: other.thread,
+                other: other.at.into(),
+            });
         }
     }
 }

@@ -9,6 +9,8 @@ use corosensei::Yielder;
 
 use crate::emulator::alias::Aliases;
 use crate::emulator::fault::{Fault, Place, Site};
+use crate::emulator::global::GlobalMemory;
+use crate::emulator::order::Clock;
 use crate::emulator::shadow::SharedMemory;
 use crate::emulator::shared_access::Copies;
 use crate::emulator::sync::Exchange;
@@ -44,8 +46,13 @@ pub struct Context {
     /// Index of the running thread in its block.
     pub thread: u32,
     pub threads: Vec<Thread>,
+    pub clock: Clock,
     pub shared: SharedMemory,
     pub aliases: Aliases,
+    /// Races on global memory, if they are watched.
+    pub global: Option<GlobalMemory>,
+    /// The launch's blocks in the order in which they run.
+    pub blocks: Vec<Dim3>,
     /// Set before the running thread unwinds.
     pub fault: Option<Fault>,
     /// Location and message of a panic in the body, noted by the panic hook.
@@ -54,8 +61,8 @@ pub struct Context {
 
 thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
-    /// Whether the running launch's arguments overlap, apart from the context because every access asks.
-    static MAY_ALIAS: Cell<bool> = const { Cell::new(false) };
+    /// Whether accesses to global memory must be noted, apart from the context because every access asks.
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What an emulated thread unwinds with after it has stored a fault.
@@ -66,10 +73,10 @@ pub fn is_running() -> bool {
     !CURRENT.get().is_null()
 }
 
-/// Whether accesses must be noted in [`Context::aliases`].
+/// Whether accesses must be noted in [`Context::aliases`] or [`Context::global`].
 #[inline(always)]
-pub fn may_alias() -> bool {
-    MAY_ALIAS.get()
+pub fn is_watched() -> bool {
+    WATCHED.get()
 }
 
 /// Makes a launch current until dropped.
@@ -79,15 +86,15 @@ pub struct Running {
 
 impl Running {
     /// `context` must stay where it is until the result is dropped.
-    pub fn enter(context: *mut Context, may_alias: bool) -> Running {
-        Running { outer: (CURRENT.replace(context), MAY_ALIAS.replace(may_alias)) }
+    pub fn enter(context: *mut Context, watched: bool) -> Running {
+        Running { outer: (CURRENT.replace(context), WATCHED.replace(watched)) }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         CURRENT.set(self.outer.0);
-        MAY_ALIAS.set(self.outer.1);
+        WATCHED.set(self.outer.1);
     }
 }
 

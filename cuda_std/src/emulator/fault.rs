@@ -149,6 +149,31 @@ pub enum Fault {
         /// Byte offset in the block's shared memory.
         byte: u32,
     },
+    /// Two unordered accesses to one element of global memory, at least one of them writing and at least one of
+    /// them not atomic. Only found by an emulator that watches global memory.
+    #[error(
+        "{at}: {} of {buffer}[{index}] races with the {} by block {other_block}, thread {other_thread} at {other}",
+        operation(*access),
+        operation(*other_access)
+    )]
+    GlobalRace {
+        /// The later of the two in this interleaving.
+        at: Site,
+        /// What it does; `ReadWrite` is an atomic operation.
+        access: AccessKind,
+        /// Name of its argument.
+        buffer: &'static str,
+        /// First element of the access.
+        index: u32,
+        /// What the other one does.
+        other_access: AccessKind,
+        /// The other one's block.
+        other_block: Dim3,
+        /// The other one's thread.
+        other_thread: u32,
+        /// The other one's line.
+        other: Place,
+    },
     /// A read of shared memory that nothing has written in this block.
     #[error("{at}: read of shared byte {byte}, which nothing has written")]
     SharedUninitialised {
@@ -214,6 +239,15 @@ pub enum Fault {
         /// What the system says.
         reason: String,
     },
+}
+
+/// What an access to global memory is called.
+fn operation(access: AccessKind) -> &'static str {
+    match access {
+        AccessKind::Read => "read",
+        AccessKind::Write => "write",
+        AccessKind::ReadWrite => "atomic operation",
+    }
 }
 
 /// What conflicts with an access.

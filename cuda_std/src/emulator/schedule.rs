@@ -11,18 +11,21 @@ use crate::emulator::alias::Aliases;
 use crate::emulator::collective::{self, LANES};
 use crate::emulator::context::{Context, Running, State, Thread, Unwind};
 use crate::emulator::fault::{Elsewhere, Fault, Place, Site};
+use crate::emulator::global::GlobalMemory;
+use crate::emulator::order::Clock;
 use crate::emulator::panics;
 use crate::emulator::random::Random;
 use crate::emulator::shadow::SharedMemory;
 use crate::emulator::shared_access::Copies;
 use crate::emulator::stacks::Stacks;
-use crate::emulator::sync::Exchange;
+use crate::emulator::sync::{Exchange, Operation};
 use crate::host::kernel::{Dim3, Kernel};
 
 /// Runs kernels. The same seed and the same launches give the same interleavings.
 #[derive(Clone, Debug)]
 pub struct Emulator {
     random: Random,
+    watch_global: bool,
 }
 
 /// What a launch did.
@@ -51,7 +54,14 @@ impl LaunchStats {
 impl Emulator {
     /// An emulator whose interleavings are drawn from `seed`.
     pub fn new(seed: u64) -> Emulator {
-        Emulator { random: Random::new(seed) }
+        Emulator { random: Random::new(seed), watch_global: false }
+    }
+
+    /// Also finds races on global memory ([`Fault::GlobalRace`]). It takes some 250 bytes for every element that
+    /// a launch may write, and time: for the tests of single kernels.
+    pub fn watch_global(mut self) -> Emulator {
+        self.watch_global = true;
+        self
     }
 
     /// Checks the launch's contract and runs all of its threads.
@@ -63,6 +73,15 @@ impl Emulator {
 
         let decl = const { &K::DECL };
         let grid = kernel.grid();
+        let accesses = kernel.accesses();
+        let mut blocks: Vec<Dim3> = Vec::new();
+        for z in 0..grid.z {
+            for y in 0..grid.y {
+                blocks.extend((0..grid.x).map(|x| Dim3 { x, y, z }));
+            }
+        }
+        self.random.shuffle(&mut blocks);
+
         let threads = || Thread {
             state: State::Ready,
             exchange: Exchange::NONE,
@@ -75,12 +94,15 @@ impl Emulator {
             block_idx: Dim3 { x: 0, y: 0, z: 0 },
             thread: 0,
             threads: (0..decl.block).map(|_| threads()).collect(),
-            shared: SharedMemory::new(kernel.shared_bytes(), decl.block),
-            aliases: Aliases::of(&kernel.accesses()),
+            clock: Clock::new(decl.block),
+            shared: SharedMemory::new(kernel.shared_bytes()),
+            aliases: Aliases::of(&accesses),
+            global: self.watch_global.then(|| GlobalMemory::of(decl, &accesses)),
+            blocks,
             fault: None,
             panicked: None,
         });
-        let may_alias = !context.aliases.is_empty();
+        let watched = context.global.is_some() || !context.aliases.is_empty();
         let mut launch = Launch {
             kernel,
             context: &raw mut *context,
@@ -88,25 +110,18 @@ impl Emulator {
             stats: LaunchStats::default(),
             order: (0..decl.block).collect(),
         };
-        let _running = Running::enter(launch.context, may_alias);
-
-        let mut blocks: Vec<Dim3> = Vec::new();
-        for z in 0..grid.z {
-            for y in 0..grid.y {
-                blocks.extend((0..grid.x).map(|x| Dim3 { x, y, z }));
-            }
-        }
-        launch.random.shuffle(&mut blocks);
+        let _running = Running::enter(launch.context, watched);
+        let blocks = launch.context().blocks.len();
 
         if decl.synchronises() {
             let mut stacks = Stacks::take(decl.block as usize)
                 .map_err(|e| Fault::NoStack { kernel: decl.name, reason: e.to_string() })?;
-            for block in blocks {
+            for block in 0..blocks {
                 launch.begin(block);
                 launch.cooperative(&mut stacks)?;
             }
         } else {
-            for block in blocks {
+            for block in 0..blocks {
                 launch.begin(block);
                 launch.independent()?;
             }
@@ -136,10 +151,12 @@ impl<K: Kernel> Launch<'_, K> {
         unsafe { &mut *self.context }
     }
 
-    fn begin(&mut self, block: Dim3) {
+    /// Gets everything ready for the block that runs as number `index`.
+    fn begin(&mut self, index: usize) {
         let context = self.context();
+        let block = context.blocks[index];
         context.block_idx = block;
-        context.shared.begin_block();
+        context.clock.begin_block();
         for thread in &mut context.threads {
             thread.state = State::Ready;
             thread.copies.clear();
@@ -270,7 +287,7 @@ impl<K: Kernel> Launch<'_, K> {
                 elsewhere: elsewhere(&context.threads[missing]),
             });
         }
-        context.shared.block_barrier();
+        context.clock.block_barrier();
         self.stats.barriers += 1;
         block.at_barrier = 0;
         block.ready.extend(0..threads as u32);
@@ -293,7 +310,9 @@ impl<K: Kernel> Launch<'_, K> {
             return Err(not_converged(context, first, missing as u32, elsewhere(&context.threads[missing])));
         }
         collective::complete(&mut context.threads[lanes.clone()]);
-        context.shared.warp_operation(warp);
+        if context.threads[first].exchange.operation == Operation::Sync {
+            context.clock.warp_barrier(warp);
+        }
         self.stats.warp_operations += 1;
         block.in_warp[warp] = 0;
         block.ready.extend(lanes.map(|t| t as u32));

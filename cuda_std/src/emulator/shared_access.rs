@@ -57,7 +57,7 @@ fn misaligned(index: u64, bytes: u32, at: At) -> ! {
 /// Reads a word.
 #[inline(always)]
 pub fn read(word: u32, at: At) -> u32 {
-    match context::with(|c| c.shared.read(word, c.thread, at)) {
+    match context::with(|c| c.shared.read(&c.clock, word, c.thread, at)) {
         Ok(value) => value,
         Err(conflict) => raise(conflict, AccessKind::Read, word, at),
     }
@@ -66,7 +66,7 @@ pub fn read(word: u32, at: At) -> u32 {
 /// Writes a word.
 #[inline(always)]
 pub fn write(word: u32, value: u32, at: At) {
-    if let Err(conflict) = context::with(|c| c.shared.write(word, Some(value), c.thread, at)) {
+    if let Err(conflict) = context::with(|c| c.shared.write(&c.clock, word, Some(value), c.thread, at)) {
         raise(conflict, AccessKind::Write, word, at);
     }
 }
@@ -126,7 +126,7 @@ pub fn copy_async(word: u32, count: u32, src: In<f32>, src_i: u32, bytes: u32, a
     }
     for e in 0..count {
         let value = if 4 * e < bytes { copied(src, src_i, e, count, at) } else { 0 };
-        if let Err(conflict) = context::with(|c| c.shared.write(word + e, None, c.thread, at)) {
+        if let Err(conflict) = context::with(|c| c.shared.write(&c.clock, word + e, None, c.thread, at)) {
             raise(conflict, AccessKind::Write, word + e, at);
         }
         context::with(|c| c.copies().open.push(Pending { word: word + e, value }));
@@ -157,7 +157,7 @@ pub fn copy_wait(under_way: usize) {
         let thread = c.thread;
         while c.copies().groups.len() > under_way {
             for Pending { word, value } in c.copies().groups.pop_front().unwrap_or_default() {
-                c.shared.land(word, value, thread);
+                c.shared.land(&c.clock, word, value, thread);
             }
         }
     });

@@ -1,4 +1,5 @@
-//! Operations that the 32 threads of a warp do together. All lanes must call (the mask is full).
+//! Operations that the 32 threads of a warp do together. All lanes must call (the mask is full). Of these only [`sync`]
+//! orders accesses to memory.
 
 use std::panic::Location;
 

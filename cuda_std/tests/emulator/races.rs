@@ -1,10 +1,10 @@
 //! Unordered accesses to shared memory, and reads of what nothing has written.
 
 use cuda_std::AccessKind;
-use cuda_std::emulator::{Fault, HostBuf};
+use cuda_std::emulator::{Emulator, Fault, HostBuf};
 use cuda_std::prelude::*;
 
-use crate::{assert_place, assert_site, faults, passes};
+use crate::{SEEDS, assert_place, assert_site, faults, passes};
 
 const SOURCE: &str = include_str!("races.rs");
 const FILE: &str = "races.rs";
@@ -113,8 +113,8 @@ fn a_write_after_a_read_races() {
     }
 }
 
-/// Neighbours exchange through shared memory with only a warp operation between: right within a warp, wrong
-/// across warps.
+/// Neighbours exchange through shared memory with only a warp operation between: right for a warp barrier within a
+/// warp, wrong across warps, and wrong for a shuffle, which orders no memory.
 #[kernel(block = 64, grid = 1, shared = 64 * 4, votes = 1, shuffles = 1)]
 fn exchange(distance: u32, by_shuffle: u32, y: Out<u32>) {
     let (s, t) = (shared::array::<u32>(0, 64), thread::thread_idx());
@@ -128,26 +128,29 @@ fn exchange(distance: u32, by_shuffle: u32, y: Out<u32>) {
 }
 
 #[test]
-fn warp_operations_order_within_the_warp_only() {
+fn a_warp_barrier_orders_within_the_warp_only() {
     let y = HostBuf::<u32>::zeroed(64);
-    for by_shuffle in [0, 1] {
-        let launch = Exchange { distance: 31, by_shuffle, y: y.buf().into() };
-        passes(&launch);
-        assert_eq!(y.to_vec(), (0..64).map(|t| t ^ 31).collect::<Vec<u32>>());
-        let mut races = 0;
-        for fault in faults(&Exchange { distance: 32, ..launch }) {
-            match fault {
-                Fault::SharedRace { at, other, other_thread, .. } => {
-                    assert_site(&at, "exchange", FILE, SOURCE, "exchange load");
-                    assert_place(other, FILE, SOURCE, "exchange store");
-                    assert_eq!(other_thread, at.thread ^ 32);
-                    races += 1;
-                }
-                Fault::SharedUninitialised { .. } => {}
-                other => panic!("{other}"),
+    let launch = Exchange { distance: 31, by_shuffle: 0, y: y.buf().into() };
+    passes(&launch);
+    assert_eq!(y.to_vec(), (0..64).map(|t| t ^ 31).collect::<Vec<u32>>());
+
+    let mut races = 0;
+    for fault in faults(&Exchange { distance: 32, ..launch }) {
+        match fault {
+            Fault::SharedRace { at, access: AccessKind::Read, other, other_thread, .. } => {
+                assert_site(&at, "exchange", FILE, SOURCE, "exchange load");
+                assert_place(other, FILE, SOURCE, "exchange store");
+                assert_eq!(other_thread, at.thread ^ 32);
+                races += 1;
             }
+            // The other warp has not even begun.
+            Fault::SharedUninitialised { .. } => {}
+            other => panic!("{other}"),
         }
-        assert!(races > 0);
+    }
+    assert!(races > 0);
+    for fault in faults(&Exchange { by_shuffle: 1, ..launch }) {
+        assert!(matches!(fault, Fault::SharedRace { .. }), "{fault}");
     }
 }
 
@@ -189,5 +192,104 @@ fn overlapping_views() {
 fn views_that_overlap_race() {
     for fault in faults(&OverlappingViews {}) {
         assert!(matches!(fault, Fault::SharedRace { byte: 4, .. }), "{fault}");
+    }
+}
+
+/// Thread i of the grid writes y[i / sharing] and, on request, reads what thread i ^ 1 wrote.
+#[kernel(block = 64, grid = 2, barriers = 1, votes = 1)]
+fn scatter(sharing: u32, neighbour: u32, sync: u32, y: InOut<f32>) {
+    let i = thread::global_index();
+    y.set(i / sharing, 1.0); // <scatter>
+    if sync == 1 {
+        thread::sync();
+    } else if sync == 2 {
+        warp::sync();
+    }
+    if neighbour > 0 {
+        y.get(i ^ neighbour); // <gather>
+    }
+}
+
+#[test]
+fn races_on_global_memory_are_found_where_they_are_watched() {
+    let y = HostBuf::<f32>::zeroed(128);
+    let watched = |launch: &Scatter, seed: u64| Emulator::new(seed).watch_global().launch(launch);
+    let good = Scatter { sharing: 1, neighbour: 0, sync: 0, y: y.buf().into() };
+    let by_block = Scatter { neighbour: 33, sync: 1, ..good };
+    let by_warp = Scatter { neighbour: 1, sync: 2, ..good };
+    for seed in SEEDS {
+        for launch in [good, by_block, by_warp] {
+            watched(&launch, seed).unwrap();
+        }
+        // Two threads write one element; a neighbour's write without barrier, with too small a one, and beyond
+        // the block, where none helps.
+        for (wrong, other_access) in [
+            (Scatter { sharing: 2, ..good }, AccessKind::Write),
+            (Scatter { neighbour: 1, ..good }, AccessKind::Read),
+            (Scatter { neighbour: 33, sync: 2, ..good }, AccessKind::Read),
+            (Scatter { neighbour: 64, sync: 1, ..good }, AccessKind::Read),
+        ] {
+            let fault = watched(&wrong, seed).unwrap_err();
+            let Fault::GlobalRace {
+                at,
+                access,
+                buffer,
+                index,
+                other_access: found,
+                other_block,
+                other_thread,
+                other,
+            } = fault
+            else {
+                panic!("{fault}")
+            };
+            assert_eq!((at.kernel, buffer), ("scatter", "y"));
+            let i = |block: cuda_std::Dim3, thread: u32| 64 * block.x + thread;
+            let (this, that) = (i(at.block, at.thread), i(other_block, other_thread));
+            if other_access == AccessKind::Write {
+                assert_eq!((access, found), (AccessKind::Write, AccessKind::Write));
+                assert_eq!((this / 2, that), (index, this ^ 1));
+                assert_place(other, FILE, SOURCE, "scatter");
+            } else {
+                assert_eq!(that, this ^ wrong.neighbour);
+                let (kind, mark) = match access {
+                    AccessKind::Write => (AccessKind::Read, "gather"),
+                    _ => (AccessKind::Write, "scatter"),
+                };
+                assert_eq!(found, kind);
+                assert_place(other, FILE, SOURCE, mark);
+            }
+            // Whoever does not watch runs it through: the order of the threads decides what it reads.
+            Emulator::new(seed).launch(&wrong).unwrap();
+        }
+    }
+}
+
+/// Counts by an atomic operation and, on request, also reads or writes the counter plainly.
+#[kernel(block = 64, grid = 2)]
+fn count(plain: u32, counter: InOut<u32>, bytes: Out<u8>) {
+    let i = thread::global_index();
+    counter.atomic_add(0, 1); // <atomic>
+    bytes.set(i, 1);
+    if i == plain {
+        counter.get(0); // <plain>
+    }
+}
+
+#[test]
+fn atomic_operations_do_not_race_with_each_other() {
+    let (counter, bytes) = (HostBuf::<u32>::zeroed(1), HostBuf::<u8>::zeroed(128));
+    let launch = Count { plain: 128, counter: counter.buf().into(), bytes: bytes.buf().into() };
+    for seed in SEEDS {
+        Emulator::new(seed).watch_global().launch(&launch).unwrap();
+        let fault = Emulator::new(seed).watch_global().launch(&Count { plain: 77, ..launch }).unwrap_err();
+        let text = fault.to_string();
+        let Fault::GlobalRace { at, access, other_access, .. } = fault else { panic!("{fault}") };
+        match (access, other_access) {
+            (AccessKind::ReadWrite, AccessKind::Read) => assert_site(&at, "count", FILE, SOURCE, "atomic"),
+            (AccessKind::Read, AccessKind::ReadWrite) => assert_site(&at, "count", FILE, SOURCE, "plain"),
+            other => panic!("{other:?}"),
+        }
+        assert!(text.contains("atomic operation") && text.contains("races with"), "{text}");
     }
 }
