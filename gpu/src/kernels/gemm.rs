@@ -10,8 +10,9 @@
 //! form. Every kernel handles every shape; 16-byte copies are used where address and stride allow them.
 //!
 //! Kernels are named `gemm_FORM_ARITHMETIC_TILE`. Arithmetic: `fp32` is IEEE (fused multiply-adds); `tf32` and `bf16`
-//! round the operands to 10 and 7 bits of mantissa (nearest, ties to even) and sum exact products in f32 on the tensor cores. Tiles:
-//! see [`Tile`]; [`choose`] picks one by shape. The order of summation is fixed by shape, arithmetic and tile.
+//! round the operands to 10 and 7 bits of mantissa (nearest, ties to even) and sum exact products in f32 on the tensor
+//! cores. Tiles: see [`Tile`]; [`choose`] picks one by shape. The order of summation is fixed by shape, arithmetic and
+//! tile.
 
 use cuda_std::prelude::*;
 
@@ -27,11 +28,13 @@ mod simt;
 mod weight;
 
 #[cfg(not(target_arch = "nvptx64"))]
+mod choose;
+#[cfg(not(target_arch = "nvptx64"))]
 mod launch;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
 
-use block::{Large, Medium, Plan, Small};
+use block::{Huge, Large, Medium, Plan, Small};
 #[cfg(not(target_arch = "nvptx64"))]
 use data::{ACTIVATIONS, BIAS};
 use engine::{Nn, Nt, Tn};
@@ -41,13 +44,16 @@ use simt::Fp32;
 pub use launch::{DataKernel, Extra, Group, GroupError, Product, TileSize, WeightKernel};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {
+    choose::{Arithmetic, choose},
     engine::Tile,
     group::{MAX_PRODUCTS, MAX_SIZE, MAX_STRIDE, MAX_TILES},
 };
 
 /// Tensor-core engines by precision.
-type Tf32 = mma::TensorCores<mma::Tf32>;
-type Bf16 = mma::TensorCores<mma::Bf16>;
+type Tf32 = mma::TensorCores<mma::Tf32, 2>;
+type Tf32Tall = mma::TensorCores<mma::Tf32, 4>;
+type Bf16 = mma::TensorCores<mma::Bf16, 2>;
+type Bf16Tall = mma::TensorCores<mma::Bf16, 4>;
 
 /// Declares a kernel for each product's arguments, numbered 0 to 8.
 macro_rules! for_each_product {
@@ -188,32 +194,41 @@ macro_rules! weight_kernel {
     };
 }
 
+for_each_product!(data_kernel gemm_nt_fp32_huge GemmNtFp32Huge Fp32 Nt Huge);
 for_each_product!(data_kernel gemm_nt_fp32_large GemmNtFp32Large Fp32 Nt Large);
 for_each_product!(data_kernel gemm_nt_fp32_medium GemmNtFp32Medium Fp32 Nt Medium);
 for_each_product!(data_kernel gemm_nt_fp32_small GemmNtFp32Small Fp32 Nt Small);
+for_each_product!(data_kernel gemm_nn_fp32_huge GemmNnFp32Huge Fp32 Nn Huge);
 for_each_product!(data_kernel gemm_nn_fp32_large GemmNnFp32Large Fp32 Nn Large);
 for_each_product!(data_kernel gemm_nn_fp32_medium GemmNnFp32Medium Fp32 Nn Medium);
 for_each_product!(data_kernel gemm_nn_fp32_small GemmNnFp32Small Fp32 Nn Small);
+for_each_product!(weight_kernel gemm_tn_fp32_huge GemmTnFp32Huge Fp32 Tn Huge);
 for_each_product!(weight_kernel gemm_tn_fp32_large GemmTnFp32Large Fp32 Tn Large);
 for_each_product!(weight_kernel gemm_tn_fp32_medium GemmTnFp32Medium Fp32 Tn Medium);
 for_each_product!(weight_kernel gemm_tn_fp32_small GemmTnFp32Small Fp32 Tn Small);
 
-for_each_product!(data_kernel gemm_nt_tf32_large GemmNtTf32Large Tf32 Nt Large);
+for_each_product!(data_kernel gemm_nt_tf32_huge GemmNtTf32Huge Tf32Tall Nt Huge);
+for_each_product!(data_kernel gemm_nt_tf32_large GemmNtTf32Large Tf32Tall Nt Large);
 for_each_product!(data_kernel gemm_nt_tf32_medium GemmNtTf32Medium Tf32 Nt Medium);
 for_each_product!(data_kernel gemm_nt_tf32_small GemmNtTf32Small Tf32 Nt Small);
-for_each_product!(data_kernel gemm_nn_tf32_large GemmNnTf32Large Tf32 Nn Large);
+for_each_product!(data_kernel gemm_nn_tf32_huge GemmNnTf32Huge Tf32Tall Nn Huge);
+for_each_product!(data_kernel gemm_nn_tf32_large GemmNnTf32Large Tf32Tall Nn Large);
 for_each_product!(data_kernel gemm_nn_tf32_medium GemmNnTf32Medium Tf32 Nn Medium);
 for_each_product!(data_kernel gemm_nn_tf32_small GemmNnTf32Small Tf32 Nn Small);
-for_each_product!(weight_kernel gemm_tn_tf32_large GemmTnTf32Large Tf32 Tn Large);
+for_each_product!(weight_kernel gemm_tn_tf32_huge GemmTnTf32Huge Tf32Tall Tn Huge);
+for_each_product!(weight_kernel gemm_tn_tf32_large GemmTnTf32Large Tf32Tall Tn Large);
 for_each_product!(weight_kernel gemm_tn_tf32_medium GemmTnTf32Medium Tf32 Tn Medium);
 for_each_product!(weight_kernel gemm_tn_tf32_small GemmTnTf32Small Tf32 Tn Small);
 
-for_each_product!(data_kernel gemm_nt_bf16_large GemmNtBf16Large Bf16 Nt Large);
+for_each_product!(data_kernel gemm_nt_bf16_huge GemmNtBf16Huge Bf16Tall Nt Huge);
+for_each_product!(data_kernel gemm_nt_bf16_large GemmNtBf16Large Bf16Tall Nt Large);
 for_each_product!(data_kernel gemm_nt_bf16_medium GemmNtBf16Medium Bf16 Nt Medium);
 for_each_product!(data_kernel gemm_nt_bf16_small GemmNtBf16Small Bf16 Nt Small);
-for_each_product!(data_kernel gemm_nn_bf16_large GemmNnBf16Large Bf16 Nn Large);
+for_each_product!(data_kernel gemm_nn_bf16_huge GemmNnBf16Huge Bf16Tall Nn Huge);
+for_each_product!(data_kernel gemm_nn_bf16_large GemmNnBf16Large Bf16Tall Nn Large);
 for_each_product!(data_kernel gemm_nn_bf16_medium GemmNnBf16Medium Bf16 Nn Medium);
 for_each_product!(data_kernel gemm_nn_bf16_small GemmNnBf16Small Bf16 Nn Small);
-for_each_product!(weight_kernel gemm_tn_bf16_large GemmTnBf16Large Bf16 Tn Large);
+for_each_product!(weight_kernel gemm_tn_bf16_huge GemmTnBf16Huge Bf16Tall Tn Huge);
+for_each_product!(weight_kernel gemm_tn_bf16_large GemmTnBf16Large Bf16Tall Tn Large);
 for_each_product!(weight_kernel gemm_tn_bf16_medium GemmTnBf16Medium Bf16 Tn Medium);
 for_each_product!(weight_kernel gemm_tn_bf16_small GemmTnBf16Small Bf16 Tn Small);

@@ -10,17 +10,21 @@ const SLOPE: f32 = 0.01;
 
 /// Shapes around the tile edges, around the depth of a stage (32) and of the ring (three stages), with strides and
 /// addresses that allow 16-byte copies and that do not.
-const SHAPES: [Shape; 9] = [
+const SHAPES: [Shape; 8] = [
     Shape::dense(64, 64, 96),
     Shape::dense(1, 1, 1),
     Shape::dense(16, 32, 12),
     Shape::dense(65, 63, 33),
-    Shape::dense(130, 52, 100),
-    Shape::dense(128, 100, 160),
+    Shape::dense(128, 36, 132),
     Shape { m: 40, n: 44, k: 36, pad: [4, 8, 12], offset: [0, 4, 8] },
     Shape { m: 37, n: 21, k: 45, pad: [1, 2, 3], offset: [0; 3] },
     Shape { m: 24, n: 68, k: 40, pad: [4, 4, 4], offset: [1, 2, 3] },
 ];
+
+/// For kernels that differ from a thoroughly tested one in their tile or rounding: all warps of a tile, two tiles, and
+/// nothing aligned.
+const FEW_SHAPES: [Shape; 2] =
+    [Shape::dense(132, 100, 40), Shape { m: 37, n: 21, k: 45, pad: [1, 2, 3], offset: [0; 3] }];
 
 /// What follows the product.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,6 +88,7 @@ fn check_all<K: DataKernel>(form: Form, rounding: Rounding) {
     for after in epilogues {
         check::<K>(form, rounding, after, &[Shape { pad: [0, 0, 4], ..Shape::dense(20, 36, 24) }], 100);
     }
+    // As many as a launch takes.
     let group = [
         (20, 51, 16),
         (20, 9, 16),
@@ -100,34 +105,45 @@ fn check_all<K: DataKernel>(form: Form, rounding: Rounding) {
     check::<K>(form, rounding, After::LreluBackward, &group[..4], 8);
 }
 
+fn check_few<K: DataKernel>(form: Form, rounding: Rounding) {
+    check::<K>(form, rounding, After::LreluBackward, &FEW_SHAPES[..1], 1);
+    check::<K>(form, rounding, After::BiasLrelu, &FEW_SHAPES, 2);
+}
+
 macro_rules! all {
-    ($($name:ident: $kernel:ident, $form:ident, $rounding:ident;)*) => { $(
+    ($($name:ident: $check:ident, $kernel:ident, $form:ident, $rounding:ident;)*) => { $(
         #[test]
         fn $name() {
-            check_all::<gemm::$kernel>(Form::$form, Rounding::$rounding);
+            $check::<gemm::$kernel>(Form::$form, Rounding::$rounding);
         }
     )* };
 }
 
 all! {
-    nt_fp32_large: GemmNtFp32Large, Nt, Exact;
-    nt_fp32_medium: GemmNtFp32Medium, Nt, Exact;
-    nt_fp32_small: GemmNtFp32Small, Nt, Exact;
-    nn_fp32_large: GemmNnFp32Large, Nn, Exact;
-    nn_fp32_medium: GemmNnFp32Medium, Nn, Exact;
-    nn_fp32_small: GemmNnFp32Small, Nn, Exact;
-    nt_tf32_large: GemmNtTf32Large, Nt, Tf32;
-    nt_tf32_medium: GemmNtTf32Medium, Nt, Tf32;
-    nt_tf32_small: GemmNtTf32Small, Nt, Tf32;
-    nn_tf32_large: GemmNnTf32Large, Nn, Tf32;
-    nn_tf32_medium: GemmNnTf32Medium, Nn, Tf32;
-    nn_tf32_small: GemmNnTf32Small, Nn, Tf32;
-    nt_bf16_large: GemmNtBf16Large, Nt, Bf16;
-    nt_bf16_medium: GemmNtBf16Medium, Nt, Bf16;
-    nt_bf16_small: GemmNtBf16Small, Nt, Bf16;
-    nn_bf16_large: GemmNnBf16Large, Nn, Bf16;
-    nn_bf16_medium: GemmNnBf16Medium, Nn, Bf16;
-    nn_bf16_small: GemmNnBf16Small, Nn, Bf16;
+    nt_fp32_huge: check_few, GemmNtFp32Huge, Nt, Exact;
+    nt_fp32_large: check_few, GemmNtFp32Large, Nt, Exact;
+    nt_fp32_medium: check_all, GemmNtFp32Medium, Nt, Exact;
+    nt_fp32_small: check_few, GemmNtFp32Small, Nt, Exact;
+    nn_fp32_huge: check_few, GemmNnFp32Huge, Nn, Exact;
+    nn_fp32_large: check_few, GemmNnFp32Large, Nn, Exact;
+    nn_fp32_medium: check_all, GemmNnFp32Medium, Nn, Exact;
+    nn_fp32_small: check_few, GemmNnFp32Small, Nn, Exact;
+    nt_tf32_huge: check_few, GemmNtTf32Huge, Nt, Tf32;
+    nt_tf32_large: check_few, GemmNtTf32Large, Nt, Tf32;
+    nt_tf32_medium: check_all, GemmNtTf32Medium, Nt, Tf32;
+    nt_tf32_small: check_few, GemmNtTf32Small, Nt, Tf32;
+    nn_tf32_huge: check_few, GemmNnTf32Huge, Nn, Tf32;
+    nn_tf32_large: check_few, GemmNnTf32Large, Nn, Tf32;
+    nn_tf32_medium: check_all, GemmNnTf32Medium, Nn, Tf32;
+    nn_tf32_small: check_few, GemmNnTf32Small, Nn, Tf32;
+    nt_bf16_huge: check_few, GemmNtBf16Huge, Nt, Bf16;
+    nt_bf16_large: check_few, GemmNtBf16Large, Nt, Bf16;
+    nt_bf16_medium: check_few, GemmNtBf16Medium, Nt, Bf16;
+    nt_bf16_small: check_few, GemmNtBf16Small, Nt, Bf16;
+    nn_bf16_huge: check_few, GemmNnBf16Huge, Nn, Bf16;
+    nn_bf16_large: check_few, GemmNnBf16Large, Nn, Bf16;
+    nn_bf16_medium: check_few, GemmNnBf16Medium, Nn, Bf16;
+    nn_bf16_small: check_few, GemmNnBf16Small, Nn, Bf16;
 }
 
 /// The order in which the emulator lets threads run does not change a bit.

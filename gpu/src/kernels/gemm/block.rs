@@ -23,12 +23,18 @@ pub trait Size {
     const TILE: Tile;
 }
 
+/// [`Tile::Huge`].
+pub struct Huge;
 /// [`Tile::Large`].
 pub struct Large;
 /// [`Tile::Medium`].
 pub struct Medium;
 /// [`Tile::Small`].
 pub struct Small;
+
+impl Size for Huge {
+    const TILE: Tile = Tile::Huge;
+}
 
 impl Size for Large {
     const TILE: Tile = Tile::Large;
@@ -75,7 +81,7 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     const STAGE: u32 = 4 * DEPTH * (Self::ROWS + Self::COLUMNS);
     /// Floats of one group's tile of C.
     const PART: u32 = Self::ROWS * Self::COLUMNS;
-    /// Pieces of four neighbours of the tile for each thread, at most 8.
+    /// Pieces of four neighbours of the tile for each thread, at most 16.
     pub const PIECES: u32 = Self::PART / 4 / Self::THREADS;
     /// Floats of shared memory.
     const FLOATS: u32 = {

@@ -48,7 +48,8 @@ pub fn run<E: Engine, F: Form, S: Size>(arguments: &Arguments, tile: u32, mode: 
 
     let whole = sizes.c_vectors && n.is_multiple_of(4);
     let neutral = if mode == BIAS { 0.0 } else { 1.0 };
-    let extra = Plan::<E, F, S>::multiply(&Work { a, b, k: 0, k_end: k, row_sums: false }, || {
+    // The extra operand's part in eight of the thread's pieces.
+    let extra = |batch: u32| {
         let mut extra = [[neutral; 4]; 8];
         if whole && sizes.extra && mode == BIAS {
             let (_, column) = Plan::<E, F, S>::piece(0); // the same for all pieces of a thread
@@ -57,20 +58,21 @@ pub fn run<E: Engine, F: Form, S: Size>(arguments: &Arguments, tile: u32, mode: 
             }
         } else if whole && sizes.extra {
             unroll8!(i => {
-                let (row, column) = Plan::<E, F, S>::piece(i as u32);
+                let piece = 8 * batch + i as u32;
+                let (row, column) = Plan::<E, F, S>::piece(piece);
                 let (row, column) = (first_row + row, first_column + column);
-                if (i as u32) < Plan::<E, F, S>::PIECES && row < m && column < n {
+                if piece < Plan::<E, F, S>::PIECES && row < m && column < n {
                     extra[i] = arguments.extra.get4(row * sizes.ldc + column);
                 }
             });
         }
         extra
-    });
-
-    if whole {
+    };
+    let finish_batch = |batch: u32, extra: [[f32; 4]; 8]| {
         unroll8!(i => {
-            let (row, column) = Plan::<E, F, S>::piece(i as u32);
-            if (i as u32) < Plan::<E, F, S>::PIECES && first_row + row < m && first_column + column < n {
+            let piece = 8 * batch + i as u32;
+            let (row, column) = Plan::<E, F, S>::piece(piece);
+            if piece < Plan::<E, F, S>::PIECES && first_row + row < m && first_column + column < n {
                 let mut c = Plan::<E, F, S>::four(row, column);
                 unroll4!(e => {
                     c[e] = finish(mode, slope, c[e], extra[i][e]);
@@ -78,6 +80,17 @@ pub fn run<E: Engine, F: Form, S: Size>(arguments: &Arguments, tile: u32, mode: 
                 arguments.c.set4((first_row + row) * sizes.ldc + first_column + column, c);
             }
         });
+    };
+
+    let early = E::EARLY_READS && Plan::<E, F, S>::PIECES <= 8;
+    let first = Plan::<E, F, S>::multiply(&Work { a, b, k: 0, k_end: k, row_sums: false }, || {
+        if early { extra(0) } else { [[neutral; 4]; 8] }
+    });
+    if whole {
+        finish_batch(0, if early { first } else { extra(0) });
+        if Plan::<E, F, S>::PIECES > 8 {
+            finish_batch(1, extra(1));
+        }
     } else {
         Plan::<E, F, S>::each_element(first_row, first_column, m, n, |row, column, c| {
             let at = row * sizes.ldc + column;

@@ -8,20 +8,6 @@ use cuda_std::prelude::*;
 
 use super::panel::{AlongK, AlongRows, Order, Panel};
 
-/// Repeats a block with the index 0, 1.
-macro_rules! unroll2 {
-    ($i:ident => $body:block) => {{
-        {
-            let $i = 0usize;
-            $body
-        }
-        {
-            let $i = 1usize;
-            $body
-        }
-    }};
-}
-
 /// Repeats a block with the index 0, 1, 2, 3.
 macro_rules! unroll4 {
     ($i:ident => $body:block) => {{
@@ -93,7 +79,9 @@ impl Form for Tn {
 /// Tiles of C that one launch may use; the choice is made by shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tile {
-    /// 128 rows by 64 columns a block.
+    /// 128 rows by 128 columns a block.
+    Huge,
+    /// 128 by 64.
     Large,
     /// 64 by 64.
     Medium,
@@ -103,7 +91,7 @@ pub enum Tile {
 
 impl Tile {
     /// Number of tiles.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 4;
 }
 
 /// How a block's warps share a tile: along its rows, along its columns, along the summed index of each stage.
@@ -143,6 +131,8 @@ pub trait Engine {
     const COLUMNS: u32;
     /// Warps of a block for each [`Tile`].
     const WARPS: [Warps; Tile::COUNT];
+    /// Whether registers are left to hold what the epilogue reads while the panels are multiplied.
+    const EARLY_READS: bool;
     /// Most tensor-core instructions in a kernel.
     const MMAS: u32;
     /// Shuffles in [`Engine::each_sum`].

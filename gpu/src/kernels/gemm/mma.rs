@@ -1,4 +1,4 @@
-//! Tensor cores: a warp computes 32 rows by 32 columns as two by four tiles of 16 x 8 (`mma.sync`).
+//! Tensor cores: a warp computes 32 or 64 rows by 32 columns as two or four by four tiles of 16 x 8 (`mma.sync`).
 //!
 //! With g = lane / 4 and t = lane % 4 a lane's operands for eight summed indices of a tile are A[g, t], A[g + 8, t],
 //! A[g, t + 4], A[g + 8, t + 4] and B[t, g], B[t + 4, g] (PTX manual, "Matrix fragments for mma.m16n8k8"); for sixteen
@@ -84,7 +84,9 @@ impl Rounding for Bf16 {
 }
 
 /// Products on the tensor cores: operands rounded by `R`, products exact, sums in f32.
-pub struct TensorCores<R>(PhantomData<R>);
+/// A warp computes `T` (2 or 4) tiles along its rows: more rows a warp is fewer reads of shared memory a product, and more
+/// registers.
+pub struct TensorCores<R, const T: usize>(PhantomData<R>);
 
 /// The row of a warp's part that stands at row g (`high` 0) or g + 8 (1) of tile i.
 #[inline(always)]
@@ -117,48 +119,61 @@ fn column<O: Order>(panel: &Panel, first: u32, j: u32, k: u32) -> [f32; 2] {
     [panel.one::<O>(first, lane, j, k, 0), panel.one::<O>(first, lane, j, k, 1)]
 }
 
+/// `[tile along rows][tile along columns]`, each C[g, 2t], C[g, 2t + 1], C[g + 8, 2t], C[g + 8, 2t + 1].
+type Accumulator<const T: usize> = [[[f32; 4]; 4]; T];
+
 /// Sixteen summed indices.
 #[inline(always)]
-fn multiply_sixteen<R: Rounding, F: Form>(
+fn multiply_sixteen<R: Rounding, F: Form, const T: usize>(
     panels: &Panels,
     k: u32,
-    accumulator: &mut [[[f32; 4]; 4]; 2],
+    accumulator: &mut Accumulator<T>,
     sum: bool,
     sums: &mut RowSums,
 ) {
-    let first = [rows::<F::A>(&panels.a, panels.row, 0, k), rows::<F::A>(&panels.a, panels.row, 1, k)];
-    let second =
-        [rows::<F::A>(&panels.a, panels.row, 0, k + 8), rows::<F::A>(&panels.a, panels.row, 1, k + 8)];
-    let a = [R::rows(first[0], second[0]), R::rows(first[1], second[1])];
+    let mut b = [R::column([0.0; 2], [0.0; 2]); 4];
     unroll4!(j => {
-        let b = R::column(
+        b[j] = R::column(
             column::<F::B>(&panels.b, panels.column, j as u32, k),
             column::<F::B>(&panels.b, panels.column, j as u32, k + 8),
         );
-        accumulator[0][j] = R::multiply(a[0], b, accumulator[0][j]);
-        accumulator[1][j] = R::multiply(a[1], b, accumulator[1][j]);
     });
-    if F::ROW_SUMS && sum {
-        unroll2!(i => {
-            sums[2 * i] += (first[i][0] + first[i][2]) + (second[i][0] + second[i][2]);
-            sums[2 * i + 1] += (first[i][1] + first[i][3]) + (second[i][1] + second[i][3]);
-        });
-    }
+    unroll4!(i => {
+        if i < T {
+            // Two tiles, 32 rows, are one round of the panel's pattern of exclusive ors.
+            let (row, tile) = (panels.row + 32 * (i as u32 / 2), i as u32 % 2);
+            let first = rows::<F::A>(&panels.a, row, tile, k);
+            let second = rows::<F::A>(&panels.a, row, tile, k + 8);
+            let a = R::rows(first, second);
+            unroll4!(j => {
+                accumulator[i][j] = R::multiply(a, b[j], accumulator[i][j]);
+            });
+            if F::ROW_SUMS && sum {
+                sums[2 * i] += (first[0] + first[2]) + (second[0] + second[2]);
+                sums[2 * i + 1] += (first[1] + first[3]) + (second[1] + second[3]);
+            }
+        }
+    });
 }
 
-impl<R: Rounding> Engine for TensorCores<R> {
-    /// `[tile along rows][tile along columns]`, each C[g, 2t], C[g, 2t + 1], C[g + 8, 2t], C[g + 8, 2t + 1].
-    type Accumulator = [[[f32; 4]; 4]; 2];
-    const ROWS: u32 = 32;
+impl<R: Rounding, const T: usize> Engine for TensorCores<R, T> {
+    type Accumulator = Accumulator<T>;
+    const ROWS: u32 = 16 * T as u32;
     const COLUMNS: u32 = 32;
-    const WARPS: [Warps; Tile::COUNT] =
-        [Warps { m: 4, n: 2, k: 1 }, Warps { m: 2, n: 2, k: 1 }, Warps { m: 2, n: 1, k: 2 }];
-    const MMAS: u32 = 2 * 16; // sixteen for each of the two sixteens of summed indices of a stage
-    const SUM_SHUFFLES: u32 = 8;
+    /// The two larger tiles are meant for T = 4, the smaller for T = 2.
+    const WARPS: [Warps; Tile::COUNT] = [
+        Warps { m: 2, n: 4, k: 1 },
+        Warps { m: 2, n: 2, k: 1 },
+        Warps { m: 2, n: 2, k: 1 },
+        Warps { m: 2, n: 1, k: 2 },
+    ];
+    const EARLY_READS: bool = true;
+    const MMAS: u32 = 2 * 8 * T as u32; // for each of the two sixteens of summed indices of a stage
+    const SUM_SHUFFLES: u32 = 4 * T as u32;
 
     #[inline(always)]
-    fn zero() -> [[[f32; 4]; 4]; 2] {
-        [[[0.0; 4]; 4]; 2]
+    fn zero() -> Accumulator<T> {
+        [[[0.0; 4]; 4]; T]
     }
 
     #[inline(always)]
@@ -166,37 +181,41 @@ impl<R: Rounding> Engine for TensorCores<R> {
         panels: &Panels,
         k: u32,
         depth: u32,
-        accumulator: &mut [[[f32; 4]; 4]; 2],
+        accumulator: &mut Accumulator<T>,
         sum: bool,
         sums: &mut RowSums,
     ) {
-        multiply_sixteen::<R, F>(panels, k, accumulator, sum, sums);
+        multiply_sixteen::<R, F, T>(panels, k, accumulator, sum, sums);
         if depth > 16 {
-            multiply_sixteen::<R, F>(panels, k + 16, accumulator, sum, sums);
+            multiply_sixteen::<R, F, T>(panels, k + 16, accumulator, sum, sums);
         }
     }
 
     #[inline(always)]
-    fn put<F: Form>(accumulator: &[[[f32; 4]; 4]; 2], memory: Shared<f32>, place: impl Fn(u32, u32) -> u32) {
+    fn put<F: Form>(accumulator: &Accumulator<T>, memory: Shared<f32>, place: impl Fn(u32, u32) -> u32) {
         let (g, t) = (thread::lane() / 4, thread::lane() % 4);
-        unroll2!(i => {
-            unroll4!(j => {
-                let (c, column) = (accumulator[i][j], 8 * j as u32 + 2 * t);
-                memory.set2(place(row_of::<F::A>(i as u32, g, 0), column), [c[0], c[1]]);
-                memory.set2(place(row_of::<F::A>(i as u32, g, 1), column), [c[2], c[3]]);
-            });
+        unroll4!(i => {
+            if i < T {
+                unroll4!(j => {
+                    let (c, column) = (accumulator[i][j], 8 * j as u32 + 2 * t);
+                    memory.set2(place(row_of::<F::A>(i as u32, g, 0), column), [c[0], c[1]]);
+                    memory.set2(place(row_of::<F::A>(i as u32, g, 1), column), [c[2], c[3]]);
+                });
+            }
         });
     }
 
     #[inline(always)]
     fn each_sum<F: Form>(sums: &RowSums, mut store: impl FnMut(u32, f32)) {
         let (g, t) = (thread::lane() / 4, thread::lane() % 4);
-        unroll4!(i => {
-            // Each of the four lanes t has summed its own summed indices.
-            let pair = sums[i] + warp::shfl_xor(sums[i], 1);
-            let sum = pair + warp::shfl_xor(pair, 2);
-            if t == 0 {
-                store(row_of::<F::A>(i as u32 / 2, g, i as u32 % 2), sum);
+        unroll8!(i => {
+            if i < 2 * T {
+                // Each of the four lanes t has summed its own summed indices.
+                let pair = sums[i] + warp::shfl_xor(sums[i], 1);
+                let sum = pair + warp::shfl_xor(pair, 2);
+                if t == 0 {
+                    store(row_of::<F::A>(i as u32 / 2, g, i as u32 % 2), sum);
+                }
             }
         });
     }

@@ -82,7 +82,7 @@ impl Operand {
     /// Starts copying summed indices k .. k + DEPTH (zero from `k_end` on) of the panel's rows into `panel`.
     #[inline(always)]
     pub fn copy<O: Order>(&self, panel: Panel, threads: u32, k: u32, k_end: u32) {
-        if self.vectors && k + DEPTH <= k_end && (O::ALONG_K || self.rows % 4 == 0) {
+        if self.vectors && k + DEPTH <= k_end && (O::ALONG_K || self.rows.is_multiple_of(4)) {
             self.copy_whole::<O>(panel, threads, k);
         } else {
             self.copy_part::<O>(panel, threads, k, k_end);
@@ -208,7 +208,7 @@ impl Panel {
         let (high, w) = if across == 8 { (h, 0) } else { (0, 2 * h) };
         if O::ALONG_K {
             let get = |i: u32| {
-                let lane = 4 * (y % 2) ^ y / 2;
+                let lane = (4 * (y % 2)) ^ (y / 2);
                 let view = self.view((row + 4 * y) * DEPTH + 4 * (c ^ (e ^ i ^ w) ^ lane));
                 view.get4((4 * across * h + i) * DEPTH)
             };

@@ -22,8 +22,13 @@ impl Engine for Fp32 {
     type Accumulator = [[f32; 8]; 8];
     const ROWS: u32 = 64;
     const COLUMNS: u32 = 32;
-    const WARPS: [Warps; Tile::COUNT] =
-        [Warps { m: 2, n: 2, k: 2 }, Warps { m: 1, n: 2, k: 2 }, Warps { m: 1, n: 1, k: 4 }];
+    const WARPS: [Warps; Tile::COUNT] = [
+        Warps { m: 2, n: 4, k: 1 },
+        Warps { m: 2, n: 2, k: 1 },
+        Warps { m: 1, n: 2, k: 2 },
+        Warps { m: 1, n: 1, k: 4 },
+    ];
+    const EARLY_READS: bool = false;
     const MMAS: u32 = 0;
     const SUM_SHUFFLES: u32 = 0;
 
@@ -42,11 +47,16 @@ impl Engine for Fp32 {
         sums: &mut RowSums,
     ) {
         // Written out, so that the reads of the next chunk are on their way during the products of this one.
-        multiply_chunk::<F>(panels, k / 4, 0, accumulator, sum, sums);
-        multiply_chunk::<F>(panels, k / 4, 1, accumulator, sum, sums);
-        if depth > 8 {
-            multiply_chunk::<F>(panels, k / 4, 2, accumulator, sum, sums);
-            multiply_chunk::<F>(panels, k / 4, 3, accumulator, sum, sums);
+        let mut done = 0;
+        while done < depth {
+            let c = (k + done) / 4;
+            multiply_chunk::<F>(panels, c, 0, accumulator, sum, sums);
+            multiply_chunk::<F>(panels, c, 1, accumulator, sum, sums);
+            if depth > 8 {
+                multiply_chunk::<F>(panels, c, 2, accumulator, sum, sums);
+                multiply_chunk::<F>(panels, c, 3, accumulator, sum, sums);
+            }
+            done += 16;
         }
     }
 

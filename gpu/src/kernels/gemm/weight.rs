@@ -50,13 +50,15 @@ pub fn run<E: Engine, F: Form, S: Size>(
 
     let start = split * plane;
     if sizes.c_vectors && n.is_multiple_of(4) {
-        unroll8!(i => {
-            let (row, column) = Plan::<E, F, S>::piece(i as u32);
-            if (i as u32) < Plan::<E, F, S>::PIECES && first_row + row < m && first_column + column < n {
+        let mut piece = 0;
+        while piece < Plan::<E, F, S>::PIECES {
+            let (row, column) = Plan::<E, F, S>::piece(piece);
+            if first_row + row < m && first_column + column < n {
                 let c = Plan::<E, F, S>::four(row, column);
                 arguments.c.set4(start + (first_row + row) * sizes.ldc + first_column + column, c);
             }
-        });
+            piece += 1;
+        }
     } else {
         Plan::<E, F, S>::each_element(first_row, first_column, m, n, |row, column, c| {
             arguments.c.set(start + row * sizes.ldc + column, c);
