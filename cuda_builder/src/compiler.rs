@@ -5,8 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::BuildError;
-use crate::process;
+use crate::{BuildError, Missing, process};
 
 /// Releases whose PTX this builder was tested with. The kernels need unstable features and a compiler flag that
 /// keeps barriers single, both of which may change with any release.
@@ -69,14 +68,17 @@ impl Search {
         })
     }
 
-    /// The first suitable compiler, or why each candidate is not.
+    /// The first suitable compiler, or why each candidate is not one.
     ///
     /// # Errors
     /// When a compiler is named explicitly and cannot be used: another one would be a surprise.
-    pub fn find(&self) -> Result<Result<Compiler, Vec<String>>, BuildError> {
+    pub fn find(&self) -> Result<Result<Compiler, Missing>, BuildError> {
         if let Some(rustc) = &self.explicit {
             if rustc.as_os_str() == "none" {
-                return Ok(Err(vec![format!("switched off by {RUSTC_VARIABLE}=none")]));
+                return Ok(Err(Missing {
+                    reason: format!("the kernel build is switched off by {RUSTC_VARIABLE}=none"),
+                    install: "unset the variable and build again".to_string(),
+                }));
             }
             return match self.examine(rustc) {
                 Ok(compiler) => Ok(Ok(compiler)),
@@ -95,7 +97,10 @@ impl Search {
                 }
             }
         }
-        Ok(Err(reasons))
+        Ok(Err(Missing {
+            reason: format!("no compiler for the GPU kernels was found\n{}", reasons.join("\n")),
+            install: install_hint(),
+        }))
     }
 
     fn examine(&self, rustc: &Path) -> Result<Compiler, String> {
@@ -169,7 +174,7 @@ fn output(program: &Path, arguments: &[&str]) -> Result<String, String> {
 }
 
 /// What to install where no compiler was found.
-pub(crate) fn install_hint() -> String {
+fn install_hint() -> String {
     let release = TESTED[TESTED.len() - 1];
     format!(
         "run ./setup.sh, or install one of: Debian packages `rustc-web rust-web-src` (security suite); with rustup: \
@@ -235,15 +240,15 @@ mod tests {
         let nightly = fake_rustc(dir.path(), "nightly", "1.96.0-nightly", true);
         let search =
             Search { candidates: vec![dir.path().join("absent"), no_source, nightly], ..Search::default() };
-        let reasons = search.find().unwrap().unwrap_err();
+        let missing = search.find().unwrap().unwrap_err();
+        let reasons: Vec<&str> = missing.reason.lines().skip(1).collect();
         assert_eq!(reasons.len(), 3);
         assert!(reasons[0].contains("absent: cannot be run"), "{}", reasons[0]);
         assert!(reasons[1].contains("rust-src"), "{}", reasons[1]);
-        assert!(
-            reasons[2].contains("1.96.0-nightly") && reasons[2].contains(UNTESTED_VARIABLE),
-            "{}",
-            reasons[2]
-        );
+        for part in ["1.96.0-nightly", UNTESTED_VARIABLE] {
+            assert!(reasons[2].contains(part), "{}", reasons[2]);
+        }
+        assert!(missing.install.contains("setup.sh"), "{}", missing.install);
     }
 
     #[test]
@@ -257,7 +262,7 @@ mod tests {
         let search = Search { explicit: Some(good.clone()), ..Search::default() };
         assert_eq!(search.find().unwrap().unwrap().rustc, good);
         let search = Search { explicit: Some("none".into()), candidates: vec![good], ..Search::default() };
-        assert!(search.find().unwrap().unwrap_err()[0].contains("=none"));
+        assert!(search.find().unwrap().unwrap_err().reason.contains("=none"));
     }
 
     #[test]

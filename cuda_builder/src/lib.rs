@@ -47,7 +47,7 @@ mod sources;
 
 use std::env;
 use std::fmt;
-use std::io;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use cuda_std::KernelDecl;
@@ -56,9 +56,9 @@ pub use compiler::{RUSTC_VARIABLE, TESTED, UNTESTED_VARIABLE};
 pub use error::BuildError;
 pub use ptxas::{PTXAS_VARIABLE, Resources};
 
-use compile::{Compiled, Job};
+use compile::Job;
 use compiler::{Compiler, Search};
-use output::{RECORD_FILE, RUST_FILE, Record};
+use output::{RUST_FILE, Record, RecordedModule};
 use ptxas::Ptxas;
 use sources::Sources;
 
@@ -106,7 +106,7 @@ pub struct Kernels {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missing {
-    /// One line per compiler that was looked at.
+    /// What was looked for, and a line for each compiler that was looked at.
     pub reason: String,
     /// What to install.
     pub install: String,
@@ -114,7 +114,7 @@ pub struct Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "no compiler for the GPU kernels was found\n{}\n{}", self.reason, self.install)
+        write!(f, "{}\n{}", self.reason, self.install)
     }
 }
 
@@ -181,8 +181,7 @@ impl CudaBuilder {
 
         match Search::from_environment()?.find()? {
             Ok(compiler) => self.build_with(&compiler, &crate_folder, &work, &folder).map(Built::Kernels),
-            Err(reasons) => {
-                let missing = Missing { reason: reasons.join("\n"), install: compiler::install_hint() };
+            Err(missing) => {
                 output::write(&folder.join(RUST_FILE), &output::rust_text(None, Some(&missing)))?;
                 Ok(Built::Missing(missing))
             }
@@ -197,49 +196,51 @@ impl CudaBuilder {
         folder: &Path,
     ) -> Result<Kernels, BuildError> {
         let sources = Sources::find(&compiler.cargo, crate_folder)?;
-        let jobs: Vec<Job> = self
-            .archs
-            .iter()
-            .map(|arch| Job {
-                compiler,
-                kernel_crate: crate_folder,
-                package: &sources.package,
-                arch,
-                target_dir: work.join(arch),
-            })
-            .collect();
-        let compiled = run_all(&jobs)?;
-
         let ptxas = Ptxas::find()?;
         let previous = Record::previous(folder);
+        // All architectures at once; cargo's job server, inherited from the outer build, shares the cores.
+        let parts: Vec<Part> = std::thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .archs
+                .iter()
+                .map(|arch| {
+                    let job = Job {
+                        compiler,
+                        kernel_crate: crate_folder,
+                        package: &sources.package,
+                        arch,
+                        target_dir: work.join(arch),
+                    };
+                    let (ptxas, previous) = (ptxas.as_ref(), previous.as_ref());
+                    scope.spawn(move || self.part(&job, folder, ptxas, previous))
+                })
+                .collect();
+            let joined = threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            joined.collect::<Result<_, BuildError>>()
+        })?;
+
+        let normalised =
+            self.archs.iter().zip(&parts).flat_map(|(arch, part)| [arch.as_str(), &part.normalised]);
+        let hash = output::fnv1a(normalised);
         let mut record = Record {
             compiler: compiler.to_string(),
             assembler: ptxas.as_ref().map(Ptxas::describe),
-            hash: String::new(),
+            hash: format!("{hash:016x}"),
             modules: Vec::new(),
             resources: Vec::new(),
         };
         let mut modules = Vec::new();
-        let mut normalised = Vec::new();
-        for (arch, compiled) in self.archs.iter().zip(&compiled) {
-            let text = self.checked(arch, &compiled.ptx)?;
-            let (module, resources) =
-                output::module(folder, &sources.package, arch, &text, ptxas.as_ref(), previous.as_ref())?;
-            record.modules.push(module);
-            record.resources.extend(resources);
-            normalised.extend([arch.clone(), ptx::normalised(&text).map_err(|e| BuildError::ptx(arch, e))?]);
-            modules.push((arch.clone(), text));
+        // The architectures differ in nothing that the compiler warns about.
+        let warnings = parts.first().map(|part| part.warnings.clone()).unwrap_or_default();
+        for (arch, part) in self.archs.iter().zip(parts) {
+            record.modules.push(part.module);
+            record.resources.extend(part.resources);
+            modules.push((arch.clone(), part.ptx));
         }
         record.resources.sort_by(|a, b| (&a.kernel, &a.arch).cmp(&(&b.kernel, &b.arch)));
-        let hash = output::fnv1a(normalised.iter().map(String::as_str));
-        record.hash = format!("{hash:016x}");
-        let json = serde_json::to_string_pretty(&record)
-            .map_err(|e| BuildError::io("write", &folder.join(RECORD_FILE), io::Error::other(e)))?;
-        output::write(&folder.join(RECORD_FILE), &(json + "\n"))?;
+        output::write_record(folder, &record)?;
         output::write(&folder.join(RUST_FILE), &output::rust_text(Some(&record), None))?;
 
-        // The architectures differ in nothing that the compiler warns about.
-        let warnings = compiled.into_iter().next().map(|c| c.warnings).unwrap_or_default();
         Ok(Kernels {
             folder: folder.to_path_buf(),
             modules,
@@ -252,26 +253,35 @@ impl CudaBuilder {
         })
     }
 
-    /// The PTX with block sizes, if it is what the kernels declare.
-    fn checked(&self, arch: &str, text: &str) -> Result<String, BuildError> {
-        let module = ptx::parse(text).map_err(|e| BuildError::ptx(arch, e))?;
+    /// Everything that is done for one architecture.
+    fn part(
+        &self,
+        job: &Job,
+        folder: &Path,
+        ptxas: Option<&Ptxas>,
+        previous: Option<&Record>,
+    ) -> Result<Part, BuildError> {
+        let compiled = job.run()?;
+        let not_understood = |e| BuildError::ptx(job.arch, e);
+        let module = ptx::parse(&compiled.ptx).map_err(not_understood)?;
         let problems = check::problems(&module, &self.kernels);
         if !problems.is_empty() {
-            return Err(BuildError::Mismatch { arch: arch.to_string(), problems });
+            return Err(BuildError::Mismatch { arch: job.arch.to_string(), problems });
         }
-        Ok(check::with_block_sizes(text, &module, &self.kernels))
+        let ptx = check::with_block_sizes(&compiled.ptx, &module, &self.kernels);
+        let normalised = ptx::normalised(&ptx).map_err(not_understood)?;
+        let (module, resources) = output::module(folder, job.package, job.arch, &ptx, ptxas, previous)?;
+        Ok(Part { module, resources, ptx, normalised, warnings: compiled.warnings })
     }
 }
 
-/// Compiles for all architectures at once; cargo's job server, inherited from the outer build, shares the cores.
-fn run_all(jobs: &[Job]) -> Result<Vec<Compiled>, BuildError> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| job.run())).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
+/// The results for one architecture.
+struct Part {
+    module: RecordedModule,
+    resources: Vec<Resources>,
+    ptx: String,
+    normalised: String,
+    warnings: String,
 }
 
 impl Built {

@@ -31,7 +31,7 @@ pub(crate) struct RecordedModule {
 /// Name of the Rust text.
 pub(crate) const RUST_FILE: &str = "kernels.rs";
 /// Name of the record.
-pub(crate) const RECORD_FILE: &str = "kernels.json";
+const RECORD_FILE: &str = "kernels.json";
 
 impl Record {
     /// The record of the build before, if it can be read.
@@ -47,6 +47,14 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<bool, BuildError> {
     }
     fs::write(path, text).map_err(|e| BuildError::io("write", path, e))?;
     Ok(true)
+}
+
+/// Writes the record beside the PTX.
+pub(crate) fn write_record(folder: &Path, record: &Record) -> Result<(), BuildError> {
+    let path = folder.join(RECORD_FILE);
+    let json = serde_json::to_string_pretty(record).map_err(|e| BuildError::io("write", &path, e.into()))?;
+    write(&path, &(json + "\n"))?;
+    Ok(())
 }
 
 /// Writes the PTX of one architecture and, with an assembler, its cubin. What the build before made from the same
