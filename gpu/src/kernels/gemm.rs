@@ -34,11 +34,14 @@ mod launch;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
 
-use block::{Huge, Large, Medium, Plan, Small};
-#[cfg(not(target_arch = "nvptx64"))]
-use data::{ACTIVATIONS, BIAS};
+use block::{Huge, Large, Medium, Small};
 use engine::{Nn, Nt, Tn};
 use simt::Fp32;
+#[cfg(not(target_arch = "nvptx64"))]
+use {
+    block::Plan,
+    data::{ACTIVATIONS, BIAS},
+};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{DataKernel, Extra, Group, GroupError, Product, TileSize, WeightKernel};

@@ -10,8 +10,6 @@ use core::marker::PhantomData;
 use cuda_std::prelude::*;
 
 use super::engine::{Engine, Form, Panels, Tile, Warps};
-#[cfg(not(target_arch = "nvptx64"))]
-use super::launch::TileSize;
 use super::panel::{DEPTH, Operand, Panel};
 
 /// Stages of the ring.
@@ -72,9 +70,6 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     pub const ROWS: u32 = E::ROWS * Self::WARPS.m;
     /// Columns of the tile.
     pub const COLUMNS: u32 = E::COLUMNS * Self::WARPS.n;
-    /// Both.
-    #[cfg(not(target_arch = "nvptx64"))]
-    pub const TILE: TileSize = TileSize { rows: Self::ROWS, columns: Self::COLUMNS };
     /// Threads of a block.
     pub const THREADS: u32 = 32 * Self::WARPS.m * Self::WARPS.n * Self::WARPS.k;
     /// Bytes of a stage: a panel of A, a panel of B.
@@ -84,18 +79,10 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     /// Pieces of four neighbours of the tile for each thread, at most 16.
     pub const PIECES: u32 = Self::PART / 4 / Self::THREADS;
     /// Floats of shared memory.
-    const FLOATS: u32 = {
+    pub(super) const FLOATS: u32 = {
         let (ring, parts) = (STAGES * Self::STAGE / 4, Self::WARPS.k * (Self::PART + Self::ROWS));
         if ring > parts { ring } else { parts }
     };
-    /// Bytes of shared memory.
-    pub const SHARED: u32 = 4 * Self::FLOATS;
-    /// Most barriers in the kernel: one in the loop, two around the hand-over of C.
-    pub const BARRIERS: u32 = 3;
-    /// Most shuffles in the kernel.
-    pub const SHUFFLES: u32 = if F::ROW_SUMS { E::SUM_SHUFFLES } else { 0 };
-    /// Most tensor-core instructions in the kernel.
-    pub const MMAS: u32 = E::MMAS;
 
     /// Sums the tile; afterwards [`Plan::four`] and [`Plan::row_sum`] read it. The whole block calls. `meanwhile` runs
     /// when the first copies are on their way: it starts the reads that the epilogue will need.

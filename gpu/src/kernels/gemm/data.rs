@@ -11,6 +11,7 @@ use super::panel::Operand;
 /// `mode` of a data product: the extra operand is a bias [n], added to each row.
 pub const BIAS: u32 = 0;
 /// `mode` of a data product: the extra operand is a layer's stored output h [m, n] with row stride ldc.
+#[cfg(not(target_arch = "nvptx64"))]
 pub const ACTIVATIONS: u32 = 1;
 
 /// One product's arguments.

@@ -134,8 +134,10 @@ pub trait Engine {
     /// Whether registers are left to hold what the epilogue reads while the panels are multiplied.
     const EARLY_READS: bool;
     /// Most tensor-core instructions in a kernel.
+    #[cfg(not(target_arch = "nvptx64"))]
     const MMAS: u32;
     /// Shuffles in [`Engine::each_sum`].
+    #[cfg(not(target_arch = "nvptx64"))]
     const SUM_SHUFFLES: u32;
     /// C = 0.
     fn zero() -> Self::Accumulator;

@@ -40,6 +40,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// The two argument words: m, n, k of 21 bits each; lda, ldb, ldc of 20 bits each and four flags.
+    #[cfg(not(target_arch = "nvptx64"))]
     pub const fn pack(&self) -> (u64, u64) {
         let sizes = self.m as u64 | (self.n as u64) << 21 | (self.k as u64) << 42;
         let flags = self.a_vectors as u64
@@ -67,6 +68,7 @@ impl Sizes {
     }
 
     /// Tiles of C of `rows` by `columns`.
+    #[cfg(not(target_arch = "nvptx64"))]
     pub const fn tiles(&self, rows: u32, columns: u32) -> u64 {
         self.m.div_ceil(rows) as u64 * self.n.div_ceil(columns) as u64
     }
@@ -82,6 +84,7 @@ pub const fn end(ends: &Ends, p: usize) -> u32 {
 }
 
 /// Numbers the tiles through; None when there are more than [`MAX_TILES`].
+#[cfg(not(target_arch = "nvptx64"))]
 pub fn number_tiles(products: &[Sizes; MAX_PRODUCTS], rows: u32, columns: u32) -> Option<Ends> {
     let (mut ends, mut total) = (Ends::default(), 0u64);
     for (p, sizes) in products.iter().enumerate() {
@@ -110,6 +113,7 @@ pub fn locate(ends: Ends, tile: u32) -> (u32, u32) {
 }
 
 /// Floats that a row-major matrix takes: its last row ends with its last column.
+#[cfg(not(target_arch = "nvptx64"))]
 pub const fn extent(rows: u32, columns: u32, stride: u32) -> usize {
     if rows == 0 || columns == 0 { 0 } else { (rows as usize - 1) * stride as usize + columns as usize }
 }

@@ -4,8 +4,9 @@ use std::fmt;
 
 use cuda_std::{Buf, Kernel};
 
+use super::block::{Plan, Size};
 use super::data::{ACTIVATIONS, BIAS};
-use super::engine::Form;
+use super::engine::{Engine, Form};
 use super::group::{Ends, MAX_PRODUCTS, MAX_SIZE, MAX_STRIDE, MAX_TILES, Sizes, end, extent, number_tiles};
 use super::panel::{DEPTH, Order};
 
@@ -89,6 +90,20 @@ pub struct TileSize {
     pub rows: u32,
     /// Columns.
     pub columns: u32,
+}
+
+/// What a kernel declares.
+impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
+    /// Rows and columns of the tile.
+    pub const TILE: TileSize = TileSize { rows: Self::ROWS, columns: Self::COLUMNS };
+    /// Bytes of shared memory.
+    pub const SHARED: u32 = 4 * Self::FLOATS;
+    /// Most barriers in the kernel: one in the loop, two around the hand-over of C.
+    pub const BARRIERS: u32 = 3;
+    /// Most shuffles in the kernel.
+    pub const SHUFFLES: u32 = if F::ROW_SUMS { E::SUM_SHUFFLES } else { 0 };
+    /// Most tensor-core instructions in the kernel.
+    pub const MMAS: u32 = E::MMAS;
 }
 
 /// Products as kernel arguments.

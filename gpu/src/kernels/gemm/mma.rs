@@ -168,7 +168,9 @@ impl<R: Rounding, const T: usize> Engine for TensorCores<R, T> {
         Warps { m: 2, n: 1, k: 2 },
     ];
     const EARLY_READS: bool = true;
+    #[cfg(not(target_arch = "nvptx64"))]
     const MMAS: u32 = 2 * 8 * T as u32; // for each of the two sixteens of summed indices of a stage
+    #[cfg(not(target_arch = "nvptx64"))]
     const SUM_SHUFFLES: u32 = 4 * T as u32;
 
     #[inline(always)]

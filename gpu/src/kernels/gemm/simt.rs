@@ -29,7 +29,9 @@ impl Engine for Fp32 {
         Warps { m: 1, n: 1, k: 4 },
     ];
     const EARLY_READS: bool = false;
+    #[cfg(not(target_arch = "nvptx64"))]
     const MMAS: u32 = 0;
+    #[cfg(not(target_arch = "nvptx64"))]
     const SUM_SHUFFLES: u32 = 0;
 
     #[inline(always)]
