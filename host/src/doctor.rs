@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::cublaslt::library::{CublasLtLibrary, LibraryError, PATH_VARIABLE};
-use crate::cuda::device::{self, DriverVersion, GpuProperties};
 use crate::cuda::images::KernelImages;
+use crate::cuda::system::{self, DriverVersion, GpuProperties};
 use crate::error::NoDevice;
 use crate::installed::Places;
 
@@ -46,9 +46,9 @@ pub struct Report {
 
 /// Looks at the machine. Opens no GPU and changes nothing.
 pub fn doctor(images: KernelImages) -> Report {
-    let driver = device::start_driver();
+    let driver = system::start_driver();
     let gpus = match &driver {
-        Ok(_) => device::list_gpus().map_err(|error| error.to_string()),
+        Ok(_) => system::list_gpus().map_err(|error| error.to_string()),
         Err(_) => Ok(Vec::new()),
     };
     let finding = |properties: GpuProperties| {

@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use super::key::PlanKey;
 use super::library::Handle;
-use super::plan::{Addresses, Candidate, Descriptors, PlanKey, WORKSPACE_BYTES};
+use super::plan::{Addresses, Candidate, Descriptors, WORKSPACE_BYTES};
 use crate::cuda::capture::{Capture, time_replays};
 use crate::cuda::device::Gpu;
 use crate::cuda::driver::{self, check};

@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod ffi;
+pub mod key;
 pub mod library;
 mod measure;
 pub mod plan;
@@ -16,8 +17,9 @@ use std::rc::Rc;
 use cust::sys::CUstream;
 
 use self::cache::{Identity, PlanCache, PlanEntry, PlanTable};
+use self::key::PlanKey;
 use self::library::{CublasLtLibrary, Handle};
-use self::plan::{Addresses, Candidate, Descriptors, PlanKey};
+use self::plan::{Addresses, Candidate, Descriptors};
 use crate::cuda::device::Gpu;
 use crate::error::{CublasLtError, ExecError};
 use crate::exec::Product;

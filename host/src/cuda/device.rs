@@ -2,191 +2,25 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_int};
 use std::fmt;
 use std::ptr;
 use std::rc::Rc;
 
 use cust::context::Context;
 use cust::device::Device;
-use cust::sys::{CUcontext, CUdevice, CUfunction, CUmodule};
+use cust::sys::{CUcontext, CUfunction, CUmodule};
 
-use super::driver::{self, check, device_attribute, function_attribute, jit_option};
-use super::images::{KernelImage, KernelImages};
+use super::driver::{self, check, function_attribute};
+use super::images::KernelImages;
+use super::module::{Function, attributes, load_image};
+use super::system::{DriverVersion, GpuProperties, device_handle, list_gpus, no_gpu, start_driver};
 use crate::error::{CudaError, ExecError, NoDevice};
 
 /// Dynamic plus static shared memory that a launch may use without asking, bytes.
 const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
 /// Oldest compute capability the kernels run on (`cp.async`, tf32 `mma`).
 const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
-
-/// What a GPU is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuProperties {
-    /// Index among the GPUs the driver shows.
-    pub index: usize,
-    /// Marketing name, for example `NVIDIA H200`.
-    pub name: String,
-    /// Compute capability, major and minor.
-    pub capability: (u32, u32),
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Device memory, bytes.
-    pub memory: usize,
-    /// L2 cache, bytes.
-    pub l2_bytes: u32,
-    /// Most shared memory a block may opt in to, bytes.
-    pub shared_bytes_per_block: u32,
-}
-
-impl fmt::Display for GpuProperties {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (major, minor) = self.capability;
-        write!(
-            f,
-            "GPU {}: {}, compute capability {major}.{minor}, {} multiprocessors, {:.1} GiB, L2 {} MiB",
-            self.index,
-            self.name,
-            self.multiprocessors,
-            self.memory as f64 / (1u64 << 30) as f64,
-            self.l2_bytes >> 20
-        )
-    }
-}
-
-/// The driver's version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriverVersion {
-    /// Newest CUDA version it supports, as 1000 * major + 10 * minor.
-    pub cuda: u32,
-    /// Release of the kernel module, for example `580.159.04`, where the system tells it.
-    pub release: Option<String>,
-}
-
-impl fmt::Display for DriverVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} (CUDA {}.{})",
-            self.release.as_deref().unwrap_or("unknown release"),
-            self.cuda / 1000,
-            self.cuda % 1000 / 10
-        )
-    }
-}
-
-/// Starts the driver; every other driver call needs it. Cheap when it is already running.
-pub fn start_driver() -> Result<DriverVersion, NoDevice> {
-    // The linked loader answers every call with "no device" when there is no driver library; it tells the two apart.
-    let failure = driver::libcuda_load_error();
-    if !failure.is_null() {
-        // SAFETY: not null, so the loader's NUL-terminated text, which lives as long as the program.
-        let reason = unsafe { CStr::from_ptr(failure) };
-        return Err(NoDevice::NoDriver(reason.to_string_lossy().into_owned()));
-    }
-    // SAFETY: `cuInit` takes no pointers.
-    match unsafe { driver::cuInit(0) } {
-        driver::SUCCESS => {}
-        driver::NO_DEVICE => return Err(no_gpu()),
-        code => return Err(NoDevice::Driver(driver::error(code, "cuInit", String::new()))),
-    }
-    let mut cuda = 0;
-    // SAFETY: `cuda` is a live out-parameter.
-    check(unsafe { driver::cuDriverGetVersion(&mut cuda) }, "cuDriverGetVersion", String::new)
-        .map_err(NoDevice::Driver)?;
-    Ok(DriverVersion { cuda: cuda as u32, release: driver_release() })
-}
-
-fn no_gpu() -> NoDevice {
-    NoDevice::NoGpu { visible: std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_else(|_| "unset".into()) }
-}
-
-/// The kernel module's release, from the text the driver shows on Linux.
-fn driver_release() -> Option<String> {
-    find_release(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
-}
-
-/// First word of the form digits.digits[.digits] of a text.
-fn find_release(text: &str) -> Option<String> {
-    let is_release = |word: &&str| {
-        let parts: Vec<&str> = word.split('.').collect();
-        (2..=3).contains(&parts.len())
-            && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    text.split_whitespace().find(is_release).map(str::to_owned)
-}
-
-/// The GPUs the driver shows. The driver must have been started.
-pub fn list_gpus() -> Result<Vec<GpuProperties>, ExecError> {
-    let mut count = 0;
-    // SAFETY: `count` is a live out-parameter.
-    check(unsafe { driver::cuDeviceGetCount(&mut count) }, "cuDeviceGetCount", String::new)?;
-    (0..count as usize).map(|index| properties(index).map_err(ExecError::from)).collect()
-}
-
-fn device_handle(index: usize) -> Result<CUdevice, CudaError> {
-    let mut device = 0;
-    // SAFETY: `device` is a live out-parameter.
-    let code = unsafe { driver::cuDeviceGet(&mut device, index as c_int) };
-    check(code, "cuDeviceGet", || format!("GPU {index}")).map(|()| device)
-}
-
-fn properties(index: usize) -> Result<GpuProperties, CudaError> {
-    let device = device_handle(index)?;
-    let subject = || format!("GPU {index}");
-    let attribute = |attribute: c_int| {
-        let mut value = 0;
-        // SAFETY: `value` is a live out-parameter and `device` a handle the driver gave.
-        let code = unsafe { driver::cuDeviceGetAttribute(&mut value, attribute, device) };
-        check(code, "cuDeviceGetAttribute", || format!("GPU {index}, attribute {attribute}"))
-            .map(|()| value as u32)
-    };
-    let mut name = [0 as c_char; 256];
-    // SAFETY: the driver writes at most `name.len()` bytes including the NUL.
-    let code = unsafe { driver::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device) };
-    check(code, "cuDeviceGetName", subject)?;
-    // SAFETY: on success `name` holds a NUL-terminated string.
-    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-    let mut memory = 0;
-    // SAFETY: `memory` is a live out-parameter.
-    check(unsafe { driver::cuDeviceTotalMem_v2(&mut memory, device) }, "cuDeviceTotalMem", subject)?;
-    Ok(GpuProperties {
-        index,
-        name,
-        capability: (
-            attribute(device_attribute::COMPUTE_CAPABILITY_MAJOR)?,
-            attribute(device_attribute::COMPUTE_CAPABILITY_MINOR)?,
-        ),
-        multiprocessors: attribute(device_attribute::MULTIPROCESSOR_COUNT)?,
-        memory,
-        l2_bytes: attribute(device_attribute::L2_CACHE_SIZE)?,
-        shared_bytes_per_block: attribute(device_attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-    })
-}
-
-/// What the driver says about a compiled kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FunctionAttributes {
-    /// Registers per thread.
-    pub registers: u32,
-    /// Bytes of local memory per thread: spills and arrays.
-    pub local_bytes: u32,
-    /// Bytes of static shared memory.
-    pub static_shared_bytes: u32,
-    /// Most threads per block.
-    pub max_threads: u32,
-}
-
-/// A kernel ready to launch.
-#[derive(Clone, Copy, Debug)]
-pub struct Function {
-    /// The driver's handle, alive as long as the [`Gpu`].
-    pub raw: CUfunction,
-    /// What the driver says about it.
-    pub attributes: FunctionAttributes,
-    /// Dynamic shared memory the function has been allowed to use, bytes.
-    dynamic_shared_bytes: u32,
-}
 
 /// An open GPU: its primary context, current on the thread that opened it, and the kernels in it.
 ///
@@ -346,98 +180,4 @@ fn open_context(index: usize) -> Result<Context, ExecError> {
     // SAFETY: `context` is alive; binds it to this thread and reports what the wrapper ignores.
     check(unsafe { driver::cuCtxSetCurrent(context.as_raw()) }, "cuCtxSetCurrent", subject)?;
     Ok(context)
-}
-
-/// Loads the machine code when it fits the GPU, else the PTX, which the driver compiles.
-fn load_image(image: &KernelImage, capability: (u32, u32)) -> Result<(CUmodule, String), ExecError> {
-    if let Some(cubin) = image.cubin_for(capability) {
-        let name = format!("machine code sm_{}", image.arch);
-        match load_module(cubin, &name) {
-            Ok(module) => return Ok((module, name)),
-            Err(error) => tracing::warn!("{error}; the driver compiles the PTX instead"),
-        }
-    }
-    let name = format!("PTX sm_{}", image.arch);
-    let text =
-        CString::new(image.ptx).map_err(|_| NoDevice::NoKernels(format!("{name} holds a NUL byte")))?;
-    Ok((load_module(text.as_bytes_with_nul(), &name)?, name))
-}
-
-/// Loads one image; the compiler's log becomes part of the error.
-fn load_module(image: &[u8], name: &str) -> Result<CUmodule, CudaError> {
-    const LOG_BYTES: usize = 16 * 1024;
-    let (mut errors, mut messages) = (vec![0u8; LOG_BYTES], vec![0u8; LOG_BYTES]);
-    let mut options = [
-        jit_option::ERROR_LOG_BUFFER,
-        jit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
-        jit_option::INFO_LOG_BUFFER,
-        jit_option::INFO_LOG_BUFFER_SIZE_BYTES,
-    ];
-    // Sizes are passed by value in the pointer, as the driver wants it.
-    let mut values: [*mut c_void; 4] = [
-        errors.as_mut_ptr().cast(),
-        ptr::without_provenance_mut(LOG_BYTES),
-        messages.as_mut_ptr().cast(),
-        ptr::without_provenance_mut(LOG_BYTES),
-    ];
-    let mut module: CUmodule = ptr::null_mut();
-    // SAFETY: `image` is a NUL-terminated PTX text or a whole ELF file; `options` and `values` have four entries;
-    // the two buffers hold LOG_BYTES bytes each and outlive the call.
-    let code = unsafe {
-        driver::cuModuleLoadDataEx(
-            &mut module,
-            image.as_ptr().cast(),
-            options.len() as u32,
-            options.as_mut_ptr(),
-            values.as_mut_ptr(),
-        )
-    };
-    check(code, "cuModuleLoadDataEx", || {
-        let log = [log_text(&errors), log_text(&messages)].concat();
-        if log.is_empty() { name.to_owned() } else { format!("{name}, compiler log:\n{log}\n") }
-    })?;
-    Ok(module)
-}
-
-/// The text before the first NUL, without blank lines at the end.
-fn log_text(buffer: &[u8]) -> String {
-    let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
-    String::from_utf8_lossy(&buffer[..end]).trim_end().to_owned()
-}
-
-fn attributes(raw: CUfunction, name: &str) -> Result<FunctionAttributes, CudaError> {
-    let get = |attribute: c_int| {
-        let mut value = 0;
-        // SAFETY: `value` is a live out-parameter and `raw` a function of the loaded module.
-        let code = unsafe { driver::cuFuncGetAttribute(&mut value, attribute, raw) };
-        check(code, "cuFuncGetAttribute", || format!("kernel `{name}`, attribute {attribute}"))
-            .map(|()| value as u32)
-    };
-    Ok(FunctionAttributes {
-        registers: get(function_attribute::NUM_REGS)?,
-        local_bytes: get(function_attribute::LOCAL_SIZE_BYTES)?,
-        static_shared_bytes: get(function_attribute::SHARED_SIZE_BYTES)?,
-        max_threads: get(function_attribute::MAX_THREADS_PER_BLOCK)?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_release_is_found_in_the_drivers_text() {
-        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: gcc 12.2.0\n";
-        assert_eq!(find_release(open).as_deref(), Some("580.159.04"));
-        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54  Tue Jun  6\n";
-        assert_eq!(find_release(closed).as_deref(), Some("535.54"));
-        assert_eq!(find_release("NVRM version: none"), None);
-    }
-
-    #[test]
-    fn a_log_ends_at_its_nul() {
-        assert_eq!(log_text(b"ptxas error\n\0junk"), "ptxas error");
-        assert_eq!(log_text(b"\0\0"), "");
-        assert_eq!(log_text(b"full"), "full");
-    }
 }

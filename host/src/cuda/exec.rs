@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuda_std::{Buf, Kernel, ParamWords};
 
-use super::device::{Function, Gpu};
+use super::device::Gpu;
 use super::driver::{self, check};
 use super::images::KernelImages;
 use super::memory::{Arena, MemoryReport};
+use super::module::Function;
 use super::pinned::PinnedBlock;
 use super::stream::{Event, Stream};
 use crate::cublaslt::cache::PlanTable;

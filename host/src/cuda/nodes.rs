@@ -259,6 +259,9 @@ unsafe fn edges(graph: CUgraph, newer: &Newer) -> Result<Vec<(CUgraphNode, CUgra
     } else {
         check(code, "cuGraphGetEdges", String::new)?;
     }
+    if count == 0 {
+        return Ok(Vec::new()); // the driver refuses arrays of no entries
+    }
     let (mut from, mut to) = (vec![ptr::null_mut(); count], vec![ptr::null_mut(); count]);
     let code = match with_data {
         Some(get) => {
