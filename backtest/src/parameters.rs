@@ -10,7 +10,7 @@ use crate::BacktestError;
 pub const INITIAL_EQUITY: f64 = 100_000.0;
 
 /// The environment of a configuration for training; [`MarketParams::backtest`] makes the backtest's of it.
-/// `reward_scale` is c, [`gpu::market::MarketTable::reward_scale`] of the training part.
+/// `reward_scale` is c, which the crate `bars` fits on the training part.
 ///
 /// # Errors
 /// [`BacktestError::Layout`] for branches that are no layout, [`BacktestError::Market`] for a number out of range,
@@ -44,10 +44,10 @@ pub fn market_params(config: &Config, reward_scale: f64) -> Result<MarketParams,
 }
 
 /// The environment's name for the configured side of the file's prices.
-pub fn bar_side(side: settings::config::BarSide) -> BarSide {
+pub fn bar_side(side: settings::BarSide) -> BarSide {
     match side {
-        settings::config::BarSide::Mid => BarSide::Mid,
-        settings::config::BarSide::Bid => BarSide::Bid,
-        settings::config::BarSide::Ask => BarSide::Ask,
+        settings::BarSide::Mid => BarSide::Mid,
+        settings::BarSide::Bid => BarSide::Bid,
+        settings::BarSide::Ask => BarSide::Ask,
     }
 }

@@ -32,13 +32,14 @@ fn table(seed: u64, volatility: f64) -> MarketTable {
     MarketTable::new(columns, features, shape, std::slice::from_ref(&all), BarSide::Mid, 0.0).unwrap()
 }
 
-fn costly(table: &MarketTable) -> MarketParams {
+/// Costs that show; the reward's scale does not enter a report.
+fn costly() -> MarketParams {
     let mut config = Config::default();
     config.market.taker_fee = 5e-4;
     config.market.maker_fee = 2e-4;
     config.market.financing = 0.3;
     config.market.borrow = 0.4;
-    market_params(&config, table.reward_scale(0..BARS).unwrap()).unwrap()
+    market_params(&config, 100.0).unwrap()
 }
 
 fn run(params: &MarketParams, table: &MarketTable, part: &Part, seed: u64) -> Vec<LogRow> {
@@ -57,7 +58,7 @@ fn trades_and_costs_add_up_to_the_change_of_equity() {
     for seed in 0..6 {
         let table = table(seed, 0.01);
         let part = Part::new(&table, 0..BARS).unwrap();
-        let params = costly(&table);
+        let params = costly();
         let rows = run(&params, &table, &part, seed);
         let track = Track::new(&rows, params.initial_equity, part.backtest_steps()).unwrap();
         let (closed, open) = trades(&track.fills);
@@ -80,7 +81,7 @@ fn trades_and_costs_add_up_to_the_change_of_equity() {
 fn buy_and_hold_pays_the_same_costs_on_the_same_bars() {
     let table = table(9, 0.01);
     let part = Part::new(&table, 10..200).unwrap();
-    let params = costly(&table);
+    let params = costly();
     let rows = run(&params, &table, &part, 1);
     let report = Report::new(&rows, &params, &table, &part, PER_YEAR).unwrap();
     assert_eq!(report.strategy.bars, report.buy_and_hold.bars);
@@ -141,7 +142,7 @@ fn metrics_by_hand() {
 fn a_flat_strategy_has_undefined_ratios_and_prints_them_so() {
     let table = table(3, 0.01);
     let part = Part::new(&table, 0..BARS).unwrap();
-    let params = costly(&table);
+    let params = costly();
     let rows = rollout::<MarketError>(&params, &table, &part, |_| Ok(pack(&[4, 0, 2]))).unwrap();
     let report = Report::new(&rows, &params, &table, &part, PER_YEAR).unwrap();
     let m = &report.strategy;
@@ -161,7 +162,7 @@ fn a_flat_strategy_has_undefined_ratios_and_prints_them_so() {
 fn a_ruined_strategy_is_reported_to_the_end_of_the_part() {
     let table = table(5, 0.4);
     let part = Part::new(&table, 0..BARS).unwrap();
-    let params = costly(&table);
+    let params = costly();
     let rows = rollout::<MarketError>(&params, &table, &part, |_| Ok(pack(&[0, 0, 2]))).unwrap();
     assert!(rows.len() < part.backtest_steps() && rows.last().unwrap().outcome.terminated);
     let report = Report::new(&rows, &params, &table, &part, PER_YEAR).unwrap();
@@ -177,7 +178,7 @@ fn a_ruined_strategy_is_reported_to_the_end_of_the_part() {
 fn a_report_survives_json() {
     let table = table(6, 0.01);
     let part = Part::new(&table, 0..BARS).unwrap();
-    let params = costly(&table);
+    let params = costly();
     let report = Report::new(&run(&params, &table, &part, 4), &params, &table, &part, PER_YEAR).unwrap();
     let json = serde_json::to_value(&report).unwrap();
     assert!(json["buy_and_hold"]["win_rate"].is_null(), "undefined is null");
@@ -190,7 +191,7 @@ fn a_report_survives_json() {
 fn errors_name_the_value() {
     let table = table(7, 0.01);
     let part = Part::new(&table, 0..BARS).unwrap();
-    let params = costly(&table);
+    let params = costly();
     let rows = run(&params, &table, &part, 4);
     for factor in [0.0, -252.0, f64::NAN, f64::INFINITY] {
         let error = Report::new(&rows, &params, &table, &part, factor).unwrap_err();
@@ -208,5 +209,5 @@ fn errors_name_the_value() {
         market_params(&config, 1.0).unwrap_err().to_string(),
         "market.ruin = -0.5: expected a fraction, 0 <= ruin < 1"
     );
-    assert_eq!(bar_side(settings::config::BarSide::Ask), BarSide::Ask);
+    assert_eq!(bar_side(settings::BarSide::Ask), BarSide::Ask);
 }

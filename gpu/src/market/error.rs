@@ -81,11 +81,6 @@ pub enum MarketError {
         /// W.
         window: usize,
     },
-    /// The training part's returns do not vary, so they have no scale.
-    NoVariance {
-        /// Returns that were counted.
-        returns: usize,
-    },
     /// An action outside the layout.
     Action {
         /// Environment.
@@ -122,12 +117,6 @@ impl fmt::Display for MarketError {
                 "bars {from} to {to}: no window of {window} bars without a gap is followed by another bar, so no step \
                  is possible"
             ),
-            Self::NoVariance { returns } => {
-                write!(
-                    f,
-                    "the {returns} log returns of the training part do not vary: the reward has no scale"
-                )
-            }
             Self::Action { environment, branch, value, actions } => {
                 write!(f, "environment {environment}: action {value} in branch {branch} of {actions} actions")
             }

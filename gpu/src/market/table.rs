@@ -109,29 +109,6 @@ impl MarketTable {
     pub fn shape(&self) -> StateShape {
         self.shape
     }
-
-    /// c of the reward: 1 / standard deviation (ddof 1) of the log returns log(close_t / close_{t-1}) with both bars
-    /// in `range` and in one run: neither other parts nor gaps enter.
-    ///
-    /// # Errors
-    /// [`MarketError::NoVariance`] with fewer than two returns, or when they are equal.
-    pub fn reward_scale(&self, range: Range<usize>) -> Result<f64, MarketError> {
-        let returns: Vec<f64> = self
-            .runs
-            .iter()
-            .flat_map(|run| run.start.max(range.start) + 1..run.end.min(range.end).max(1))
-            .map(|t| libm::log(self.close(t as u32) / self.close(t as u32 - 1)))
-            .collect();
-        let n = returns.len() as f64;
-        let mean = returns.iter().sum::<f64>() / n;
-        let deviation = (returns.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0)).sqrt();
-        // Equal returns leave a deviation of rounding errors: each return is exact to a few eps (of 1, since it is
-        // the logarithm of a quotient near 1).
-        if returns.len() < 2 || deviation <= 8.0 * f64::EPSILON {
-            return Err(MarketError::NoVariance { returns: returns.len() });
-        }
-        Ok(1.0 / deviation)
-    }
 }
 
 impl Prices for MarketTable {

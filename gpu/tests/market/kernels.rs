@@ -45,12 +45,6 @@ struct Device {
     ring_discounts: HostBuf<f32>,
 }
 
-fn filled<T: cuda_std::Element>(values: &[T]) -> HostBuf<T> {
-    let buffer = HostBuf::zeroed(values.len());
-    buffer.fill_from(values);
-    buffer
-}
-
 impl Device {
     fn new(
         p: &MarketParams,
@@ -68,24 +62,24 @@ impl Device {
         };
         let padded = vec![f32::NAN; environments * stride];
         Self {
-            emulator: Emulator::new(seed ^ 0x5eed),
+            emulator: Emulator::new(seed ^ 0x5eed).watch_global(),
             environments,
             stride,
             capacity,
             log_rows,
             start_count: starts.len(),
             seed,
-            params: filled(&p.words()),
-            prices: filled(&table.prices),
-            elapsed: filled(&table.elapsed),
-            clock: filled(&table.clock),
-            features: filled(&table.features),
-            run_end: filled(&part.run_end),
-            starts: filled(starts),
+            params: HostBuf::from(p.words().as_slice()),
+            prices: HostBuf::from(table.prices.as_slice()),
+            elapsed: HostBuf::from(table.elapsed.as_slice()),
+            clock: HostBuf::from(table.clock.as_slice()),
+            features: HostBuf::from(table.features.as_slice()),
+            run_end: HostBuf::from(part.run_end.as_slice()),
+            starts: HostBuf::from(starts),
             actions: HostBuf::zeroed(environments),
             values: HostBuf::zeroed(ACCOUNT_VALUES as usize * environments),
             counters: HostBuf::zeroed(ACCOUNT_COUNTERS as usize * environments),
-            states: filled(&padded),
+            states: HostBuf::from(padded),
             flags: HostBuf::zeroed(environments),
             log: HostBuf::zeroed(environments * log_rows * LOG_FIELDS as usize),
             ring_words: HostBuf::zeroed(ring::WORDS as usize),

@@ -93,36 +93,6 @@ fn a_decision_needs_a_whole_window_inside_one_run() {
 }
 
 #[test]
-fn the_reward_scale_is_of_the_part_and_of_unbroken_returns() {
-    let mut columns = Columns::random(3, 40, 0.01);
-    let before = columns.table_with(&[0..15, 15..40], BarSide::Mid).reward_scale(5..30).unwrap();
-    let returns: Vec<f64> =
-        (6..30).filter(|&t| t != 15).map(|t| (columns.close[t] / columns.close[t - 1]).ln()).collect();
-    let mean = returns.iter().sum::<f64>() / returns.len() as f64;
-    let variance = returns.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (returns.len() - 1) as f64;
-    assert!((before * variance.sqrt() - 1.0).abs() < 1e-12);
-
-    // A jump over the gap and everything outside the range leave it as it is.
-    for t in (15..40).chain(0..5) {
-        let factor = if t < 5 { 1.0 + t as f64 } else { 3.0 };
-        for column in [&mut columns.open, &mut columns.high, &mut columns.low, &mut columns.close] {
-            column[t] *= factor;
-        }
-    }
-    let after = columns.table_with(&[0..15, 15..40], BarSide::Mid).reward_scale(5..30).unwrap();
-    assert!((after / before - 1.0).abs() < 1e-12);
-
-    let flat = Columns {
-        time_ms: (0..9).map(|t| t * HOUR_MS).collect(),
-        open: vec![1.1; 9],
-        high: vec![1.1; 9],
-        low: vec![1.1; 9],
-        close: vec![1.1; 9],
-    };
-    assert_eq!(flat.table().reward_scale(0..9).unwrap_err(), MarketError::NoVariance { returns: 8 });
-}
-
-#[test]
 fn elapsed_time_is_real_time() {
     let mut columns = Columns::random(4, 10, 0.01);
     for time in &mut columns.time_ms[5..] {
