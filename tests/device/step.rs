@@ -155,7 +155,10 @@ fn loss_on_a_fixed_batch_falls() {
     config.optimizer.lr = 1e-3;
     for matmul in [Matmul::Rust, Matmul::CublasLt] {
         let mut step = Step::new(&config, matmul);
-        // One eager step gathers a batch; from then on it stays.
+        // Terminal transitions only: the targets are then fixed point masses, and the loss can fall far. One eager step
+        // gathers a batch; from then on it stays.
+        let terminal = vec![0.0f32; step.replay.discounts.len()];
+        step.exec.upload(step.replay.discounts, &terminal).unwrap();
         step.eager().unwrap();
         step.rewind().unwrap();
         let (shape, buffers) = (&step.shape, &step.buffers);
@@ -165,7 +168,7 @@ fn loss_on_a_fixed_batch_falls() {
         }
         let history = step.exec.download(step.buffers.history).unwrap();
         let (first, last) = (history[0], history[299 * 12]);
-        assert!(last < 0.9 * first, "{matmul:?}: loss went from {first} to {last}");
+        assert!(last < 0.5 * first, "{matmul:?}: loss went from {first} to {last}");
     }
 }
 

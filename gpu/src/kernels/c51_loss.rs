@@ -15,7 +15,7 @@
 
 use cuda_std::prelude::*;
 
-use super::distribution::{Branch, Support, action_logits, baseline, greedy, softmax};
+use super::distribution::{Branch, Support, action_logits, baseline, baselines, greedy, softmax, warp_sums};
 use crate::action;
 use crate::logits::branch_column;
 
@@ -66,7 +66,7 @@ macro_rules! c51_kernels {
             grid = batch.div_ceil(8 / branches),
             shared = 4 * WARPS * warp_floats($registers),
             barriers = 1,
-            shuffles = 120,
+            shuffles = 105,
             votes = 2, // the two warp barriers of the projection
             requires(
                 batch > 0,
@@ -124,16 +124,20 @@ macro_rules! c51_kernels {
                     actions: size,
                     atoms,
                 };
-                let next = greedy::<$registers>(&online, at(batch + sample), &support, None);
-                let m = project::<$registers>(
-                    &target, at(sample), next, &support, rewards.get(sample), discounts.get(sample), scratch, mine,
-                );
+                let (here, there) = (at(sample), at(batch + sample));
+                let (reward, discount) = (rewards.get(sample), discounts.get(sample));
                 let taken = action::branch(actions.get(sample), d);
-                let here = at(sample);
-                let base = baseline::<$registers>(&online, here);
-                let now = softmax(&action_logits::<$registers>(&online, here, &base, taken), atoms);
-                let (mut ce, mut q, mut mean) = (0.0f32, 0.0f32, 0.0f32);
                 let scale = weights.get(sample) / (batch * branches) as f32;
+                let (base_next, base_target) = baselines::<$registers>((&online, there), (&target, here));
+                let next = greedy::<$registers>(&online, there, &base_next, &support, None);
+                let base_here = baseline::<$registers>(&online, here);
+                let taken_logits = action_logits::<$registers>(&online, here, &base_here, taken);
+                let target_logits = action_logits::<$registers>(&target, here, &base_target, next.0);
+                let now = softmax(&taken_logits, atoms);
+                let m = project::<$registers>(
+                    &softmax(&target_logits, atoms).p, atoms, next.1, &support, reward, discount, scratch, mine,
+                );
+                let (mut ce, mut q, mut mean) = (0.0f32, 0.0f32, 0.0f32);
                 let inverse = 1.0 / size as f32;
                 let mut g = [0.0f32; $registers];
                 let mut j = 0;
@@ -161,12 +165,12 @@ macro_rules! c51_kernels {
                     }
                     a += 1;
                 }
-                let (ce, q, mean) = (warp::sum(ce), warp::sum(q), warp::sum(mean));
+                let [ce, q, mean, low, high] = warp_sums([ce, q, mean, m.low, m.high]);
                 if lane == 0 {
                     cross_entropy.set(sample * branches + d, ce);
                     td_error.set(sample * branches + d, mean - q);
                     scratch.set4(scalars, [ce, math::abs(mean - q), q, next.1]);
-                    scratch.set4(scalars + 4, [m.low, m.high, 0.0, 0.0]);
+                    scratch.set4(scalars + 4, [low, high, 0.0, 0.0]);
                 }
             }
             thread::sync(); // every branch's g and scalars are in shared memory before branch 0's warp adds them
@@ -218,20 +222,20 @@ c51_kernels! {
 struct Projected<const J: usize> {
     /// m_k of the lane's atoms.
     mass: [f32; J],
-    /// Mass strictly below v_min, the same in every lane.
+    /// The lane's part of the mass strictly below v_min.
     low: f32,
-    /// Mass strictly above v_max.
+    /// The lane's part of the mass strictly above v_max.
     high: f32,
 }
 
-/// Projection of r + discount * z under the target network's p(s', a) onto the support, (a, Q) = `greedy`. Uses
-/// 2 * 32 J floats of shared memory from `mine`, which only this warp touches.
+/// Projection of r + discount * z under p (the target network's distribution of the greedy action, whose Q is
+/// `greedy_q`) onto the support. Uses 2 * 32 J floats of shared memory from `mine`, which only this warp touches.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // all of them are registers; a struct would only rename them
 fn project<const J: usize>(
-    target: &In<f32>,
-    branch: Branch,
-    greedy: (u32, f32),
+    p: &[f32; J],
+    atoms: u32,
+    greedy_q: f32,
     support: &Support,
     reward: f32,
     discount: f32,
@@ -239,42 +243,45 @@ fn project<const J: usize>(
     mine: u32,
 ) -> Projected<J> {
     let lane = thread::lane();
-    let base = baseline::<J>(target, branch);
-    let next = softmax(&action_logits::<J>(target, branch, &base, greedy.0), branch.atoms);
     let (mut low, mut high) = (0.0f32, 0.0f32);
-    let last = (branch.atoms - 1) as f32;
+    let last = (atoms - 1) as f32;
     let mut j = 0;
     while j < J {
         let k = lane + 32 * j as u32;
-        if k < branch.atoms {
-            let tz = math::fma(discount, support.atom(k), reward);
-            if tz < support.v_min {
-                low += next.p[j];
-            }
-            if tz > support.v_max {
-                high += next.p[j];
-            }
-            let position = math::min(math::max((tz - support.v_min) / support.dz, 0.0), last);
-            scratch.set2(mine + 2 * k, [position, next.p[j]]);
+        let tz = math::fma(discount, support.atom(k), reward);
+        if tz < support.v_min {
+            low += p[j];
         }
+        if tz > support.v_max {
+            high += p[j];
+        }
+        let position = math::min(math::max((tz - support.v_min) / support.dz, 0.0), last);
+        // Beyond K the mass is zero: the loop below may read on to a multiple of four.
+        scratch.set2(mine + 2 * k, [position, p[j]]);
         j += 1;
     }
     warp::sync(); // the warp's pairs are written before its lanes read each other's
     // The clamp would turn a NaN or infinite target into an end of the support, and a NaN among the next values only
     // decides the action. 0 * x keeps both visible: the mass, the gradient and its norm become NaN, and the step is
     // skipped and counted.
-    let mut mass = [0.0 * reward + 0.0 * discount + 0.0 * greedy.1; J];
+    let mut mass = [0.0 * reward + 0.0 * discount + 0.0 * greedy_q; J];
     let mut k = 0;
-    while k < branch.atoms {
-        let [position, p] = scratch.get2(mine + 2 * k);
+    while k < atoms {
+        // Four pairs, loaded before the first is used: their latencies overlap.
+        let [b0, p0, b1, p1] = scratch.get4(mine + 2 * k);
+        let [b2, p2, b3, p3] = scratch.get4(mine + 2 * k + 4);
         j = 0;
         while j < J {
-            let distance = math::abs(position - (lane + 32 * j as u32) as f32);
-            mass[j] = math::fma(p, math::max(1.0 - distance, 0.0), mass[j]);
+            let atom = (lane + 32 * j as u32) as f32;
+            let near = |position: f32| math::max(1.0 - math::abs(position - atom), 0.0);
+            mass[j] = math::fma(p0, near(b0), mass[j]);
+            mass[j] = math::fma(p1, near(b1), mass[j]);
+            mass[j] = math::fma(p2, near(b2), mass[j]);
+            mass[j] = math::fma(p3, near(b3), mass[j]);
             j += 1;
         }
-        k += 1;
+        k += 4;
     }
     warp::sync(); // all lanes have read the pairs before the caller writes g over them
-    Projected { mass, low: warp::sum(low), high: warp::sum(high) }
+    Projected { mass, low, high }
 }

@@ -71,25 +71,87 @@ pub fn load_atoms<const J: usize>(logits: &In<f32>, at: u32, atoms: u32) -> [f32
 /// v[k] - mean_a adv[a, k]: what every action's advantage is added to.
 #[inline(always)]
 pub fn baseline<const J: usize>(logits: &In<f32>, b: Branch) -> [f32; J] {
-    let mut sum = [0.0f32; J];
-    let mut a = 0;
-    while a < b.actions {
-        let adv = load_atoms::<J>(logits, b.advantage + a * b.atoms, b.atoms);
-        let mut j = 0;
-        while j < J {
-            sum[j] += adv[j];
-            j += 1;
-        }
-        a += 1;
-    }
     let value = load_atoms::<J>(logits, b.value, b.atoms);
-    let inverse = 1.0 / b.actions as f32;
+    let mut sum = [0.0f32; J];
+    let mut first = 0;
+    while first < b.actions {
+        sum = add_group(sum, load_group(logits, b, first), first, b.actions);
+        first += GROUP as u32;
+    }
+    less_mean(value, sum, b.actions)
+}
+
+/// The same for two rows with equally many actions, side by side: the loads of four actions of both rows are in flight
+/// before the first is added, where one at a time would wait for memory 2 n_d times.
+#[inline(always)]
+pub fn baselines<const J: usize>(one: (&In<f32>, Branch), two: (&In<f32>, Branch)) -> ([f32; J], [f32; J]) {
+    let actions = one.1.actions;
+    let value_one = load_atoms::<J>(one.0, one.1.value, one.1.atoms);
+    let value_two = load_atoms::<J>(two.0, two.1.value, two.1.atoms);
+    let (mut sum_one, mut sum_two) = ([0.0f32; J], [0.0f32; J]);
+    let mut first = 0;
+    while first < actions {
+        let group_one = load_group(one.0, one.1, first);
+        let group_two = load_group(two.0, two.1, first);
+        sum_one = add_group(sum_one, group_one, first, actions);
+        sum_two = add_group(sum_two, group_two, first, actions);
+        first += GROUP as u32;
+    }
+    (less_mean(value_one, sum_one, actions), less_mean(value_two, sum_two, actions))
+}
+
+/// Advantages of the actions `first .. first + GROUP`; an action beyond the last is loaded as the last one, so that no
+/// load waits for a branch.
+#[inline(always)]
+fn load_group<const J: usize>(logits: &In<f32>, b: Branch, first: u32) -> [[f32; J]; GROUP] {
+    each(|c| {
+        let a = first + c as u32;
+        let row = if a < b.actions { a } else { b.actions - 1 };
+        load_atoms::<J>(logits, b.advantage + row * b.atoms, b.atoms)
+    })
+}
+
+/// Adds the group's actions that exist, in order.
+#[inline(always)]
+fn add_group<const J: usize>(sum: [f32; J], group: [[f32; J]; GROUP], first: u32, actions: u32) -> [f32; J] {
+    let mut out = sum;
     let mut j = 0;
     while j < J {
-        sum[j] = value[j] - sum[j] * inverse;
+        out[j] += group[0][j];
+        out[j] += if first + 1 < actions { group[1][j] } else { 0.0 };
+        out[j] += if first + 2 < actions { group[2][j] } else { 0.0 };
+        out[j] += if first + 3 < actions { group[3][j] } else { 0.0 };
         j += 1;
     }
-    sum
+    out
+}
+
+/// value - sum / actions.
+#[inline(always)]
+fn less_mean<const J: usize>(value: [f32; J], sum: [f32; J], actions: u32) -> [f32; J] {
+    let inverse = 1.0 / actions as f32;
+    let mut out = [0.0; J];
+    let mut j = 0;
+    while j < J {
+        out[j] = value[j] - sum[j] * inverse;
+        j += 1;
+    }
+    out
+}
+
+/// Sums over the warp, side by side; every lane gets the same bits.
+#[inline(always)]
+pub fn warp_sums<const N: usize>(mut values: [f32; N]) -> [f32; N] {
+    let mut mask = 16;
+    while mask > 0 {
+        let mut n = 0;
+        while n < N {
+            values[n] += warp::shfl_xor(values[n], mask);
+            n += 1;
+        }
+        mask /= 2;
+    }
+    values
 }
 
 /// l[a, k] of one action.
@@ -147,6 +209,13 @@ pub fn softmax<const J: usize>(l: &[f32; J], atoms: u32) -> Softmax<J> {
     Softmax { p, log_p }
 }
 
+/// f of every action of a group, written out: a loop of bodies this long stays a loop, and the arrays that it indexes
+/// then lie in local memory.
+#[inline(always)]
+fn each<T>(f: impl Fn(usize) -> T) -> [T; GROUP] {
+    [f(0), f(1), f(2), f(3)]
+}
+
 /// Q of the actions `first .. first + GROUP` (an action beyond the last repeats the last).
 #[inline(always)]
 fn expected_group<const J: usize>(
@@ -157,93 +226,81 @@ fn expected_group<const J: usize>(
     first: u32,
 ) -> [f32; GROUP] {
     let lane = thread::lane();
-    let mut l = [[0.0f32; J]; GROUP];
-    let mut top = [f32::NEG_INFINITY; GROUP];
-    let mut c = 0;
-    while c < GROUP {
+    let l = each(|c| {
         let a = first + c as u32;
-        l[c] = action_logits::<J>(logits, b, base, if a < b.actions { a } else { b.actions - 1 });
+        action_logits::<J>(logits, b, base, if a < b.actions { a } else { b.actions - 1 })
+    });
+    let mut top = each(|c| {
+        let mut top = f32::NEG_INFINITY;
         let mut j = 0;
         while j < J {
             if lane + 32 * (j as u32) < b.atoms {
-                top[c] = math::max(top[c], l[c][j]);
+                top = math::max(top, l[c][j]);
             }
             j += 1;
         }
-        c += 1;
-    }
+        top
+    });
     let mut mask = 16;
     while mask > 0 {
-        c = 0;
-        while c < GROUP {
-            top[c] = math::max(top[c], warp::shfl_xor(top[c], mask));
-            c += 1;
-        }
+        top = each(|c| math::max(top[c], warp::shfl_xor(top[c], mask)));
         mask /= 2;
     }
-    let (mut sum, mut weighted) = ([0.0f32; GROUP], [0.0f32; GROUP]);
-    c = 0;
-    while c < GROUP {
+    let mut sums = each(|c| {
+        let (mut sum, mut weighted) = (0.0, 0.0);
         let mut j = 0;
         while j < J {
             let k = lane + 32 * j as u32;
             if k < b.atoms {
                 let e = math::exp(l[c][j] - top[c]);
-                sum[c] += e;
-                weighted[c] = math::fma(e, support.atom(k), weighted[c]);
+                sum += e;
+                weighted = math::fma(e, support.atom(k), weighted);
             }
             j += 1;
         }
-        c += 1;
-    }
+        [sum, weighted]
+    });
     mask = 16;
     while mask > 0 {
-        c = 0;
-        while c < GROUP {
-            sum[c] += warp::shfl_xor(sum[c], mask);
-            weighted[c] += warp::shfl_xor(weighted[c], mask);
-            c += 1;
-        }
+        sums = each(|c| {
+            let [sum, weighted] = sums[c];
+            [sum + warp::shfl_xor(sum, mask), weighted + warp::shfl_xor(weighted, mask)]
+        });
         mask /= 2;
     }
-    let mut q = [0.0; GROUP];
-    c = 0;
-    while c < GROUP {
-        q[c] = weighted[c] / sum[c];
-        c += 1;
-    }
-    q
+    each(|c| sums[c][1] / sums[c][0])
 }
 
 /// Greedy action of a branch and its Q; ties go to the lowest index. A NaN among the values is the result: it would
-/// lose every comparison and so disappear. When `q` is given, all Q values are also written to `q[at + a]`.
+/// lose every comparison and so disappear. `base` is the row's [`baseline`]. When `q` is given, all Q values are also written to `q[at + a]`.
 #[inline(always)]
 pub fn greedy<const J: usize>(
     logits: &In<f32>,
     b: Branch,
+    base: &[f32; J],
     support: &Support,
     q: Option<(&Out<f32>, u32)>,
 ) -> (u32, f32) {
-    let base = baseline::<J>(logits, b);
     let (mut best, mut best_q) = (0, f32::NEG_INFINITY);
     let mut first = 0;
     while first < b.actions {
-        let group = expected_group::<J>(logits, b, &base, support, first);
-        let mut c = 0;
-        while c < GROUP {
-            let a = first + c as u32;
+        let mut take = |a: u32, value: f32| {
             if a < b.actions {
-                if group[c] > best_q || group[c].is_nan() {
-                    (best, best_q) = (a, group[c]);
+                if value > best_q || value.is_nan() {
+                    (best, best_q) = (a, value);
                 }
                 if let Some((out, at)) = q
                     && thread::lane() == 0
                 {
-                    out.set(at + a, group[c]);
+                    out.set(at + a, value);
                 }
             }
-            c += 1;
-        }
+        };
+        let [q0, q1, q2, q3] = expected_group::<J>(logits, b, base, support, first);
+        take(first, q0);
+        take(first + 1, q1);
+        take(first + 2, q2);
+        take(first + 3, q3);
         first += GROUP as u32;
     }
     (best, best_q)

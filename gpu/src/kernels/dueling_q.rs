@@ -19,7 +19,7 @@ macro_rules! dueling_kernels {
         #[kernel(
             block = 256,
             grid = (rows * branches).div_ceil(8),
-            shuffles = 80,
+            shuffles = 60,
             requires(
                 rows > 0,
                 branches >= 1,
@@ -53,7 +53,8 @@ macro_rules! dueling_kernels {
                     atoms,
                 };
                 let at = row * action_offset(sizes, branches) + action_offset(sizes, d);
-                greedy::<$registers>(&logits, branch, &support, Some((&q, at)));
+                let base = baseline::<$registers>(&logits, branch);
+                greedy::<$registers>(&logits, branch, &base, &support, Some((&q, at)));
             }
         }
 
@@ -62,7 +63,7 @@ macro_rules! dueling_kernels {
         #[kernel(
             block = 256,
             grid = (rows * branches).div_ceil(8),
-            shuffles = 40,
+            shuffles = 10,
             requires(
                 rows > 0,
                 branches >= 1,
