@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::buffer::{Buf, Quad};
 use crate::element::Element;
 use crate::emulator::context;
-use crate::emulator::fault::Fault;
+use crate::emulator::fault::{Fault, Site};
 use crate::host::kernel::AccessKind;
 
 /// A buffer and its argument.
@@ -67,9 +67,10 @@ impl<T> Target<T> {
                 buffer: self.name,
                 index: i,
                 other_access,
-                other_block: context.blocks[other.block as usize - 1],
-                other_thread: other.thread,
-                other: other.at.into(),
+                other: Box::new(Site {
+                    block: context.blocks[other.block as usize - 1],
+                    ..context.site_of(other.thread, other.at.into())
+                }),
             });
         }
     }

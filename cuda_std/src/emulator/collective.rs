@@ -10,7 +10,7 @@ pub const LANES: usize = 32;
 pub fn complete(lanes: &mut [Thread]) {
     let exchanges: [Exchange; LANES] = std::array::from_fn(|lane| lanes[lane].exchange);
     match exchanges[0].operation {
-        Operation::Sync => {}
+        Operation::BlockBarrier | Operation::WarpBarrier => {}
         Operation::ShuffleXor => shuffle(lanes, &exchanges, |lane, mask| lane ^ mask as usize),
         Operation::ShuffleDown => {
             shuffle(lanes, &exchanges, |lane, delta| lane.saturating_add(delta as usize))

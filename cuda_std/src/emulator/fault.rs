@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::Location;
 
 use crate::contract::ContractError;
+use crate::emulator::sync::Operation;
 use crate::host::kernel::{AccessKind, Dim3};
 
 /// A line of a kernel's source.
@@ -52,7 +53,7 @@ pub enum Elsewhere {
     /// It has returned from the kernel.
     Finished,
     /// It waits at another place, at the named operation.
-    Waits(&'static str, Place),
+    Waits(Operation, Place),
     /// The block has no such thread: its last warp is not full.
     Absent,
 }
@@ -89,7 +90,7 @@ pub enum Fault {
         /// The waiting lane and the operation's line.
         at: Site,
         /// The operation.
-        operation: &'static str,
+        operation: Operation,
         /// A lane that does not come.
         missing: u32,
         /// What it does instead.
@@ -101,7 +102,7 @@ pub enum Fault {
         /// The call.
         at: Site,
         /// The operation.
-        operation: &'static str,
+        operation: Operation,
         /// The key of `#[kernel]` that limits it.
         limit: &'static str,
     },
@@ -152,9 +153,12 @@ pub enum Fault {
     /// Two unordered accesses to one element of global memory, at least one of them writing and at least one of
     /// them not atomic. Only found by an emulator that watches global memory.
     #[error(
-        "{at}: {} of {buffer}[{index}] races with the {} by block {other_block}, thread {other_thread} at {other}",
+        "{at}: {} of {buffer}[{index}] races with the {} by block {}, thread {} at {}",
         operation(*access),
-        operation(*other_access)
+        operation(*other_access),
+        other.block,
+        other.thread,
+        other.place
     )]
     GlobalRace {
         /// The later of the two in this interleaving.
@@ -167,12 +171,8 @@ pub enum Fault {
         index: u32,
         /// What the other one does.
         other_access: AccessKind,
-        /// The other one's block.
-        other_block: Dim3,
-        /// The other one's thread.
-        other_thread: u32,
-        /// The other one's line.
-        other: Place,
+        /// Block, thread and line of the other one.
+        other: Box<Site>,
     },
     /// A read of shared memory that nothing has written in this block.
     #[error("{at}: read of shared byte {byte}, which nothing has written")]

@@ -24,3 +24,4 @@ pub(crate) mod sync;
 pub use fault::{Elsewhere, Fault, Place, Site};
 pub use host_buf::HostBuf;
 pub use schedule::{Emulator, LaunchStats};
+pub use sync::Operation;

@@ -310,7 +310,7 @@ impl<K: Kernel> Launch<'_, K> {
             return Err(not_converged(context, first, missing as u32, elsewhere(&context.threads[missing])));
         }
         collective::complete(&mut context.threads[lanes.clone()]);
-        if context.threads[first].exchange.operation == Operation::Sync {
+        if context.threads[first].exchange.operation == Operation::WarpBarrier {
             context.clock.warp_barrier(warp);
         }
         self.stats.warp_operations += 1;
@@ -375,7 +375,7 @@ fn waiting_site(context: &Context, thread: usize) -> Site {
 fn not_converged(context: &Context, waiting: usize, missing: u32, elsewhere: Elsewhere) -> Fault {
     Fault::WarpNotConverged {
         at: waiting_site(context, waiting),
-        operation: context.threads[waiting].exchange.operation.name(),
+        operation: context.threads[waiting].exchange.operation,
         missing,
         elsewhere,
     }
@@ -383,8 +383,8 @@ fn not_converged(context: &Context, waiting: usize, missing: u32, elsewhere: Els
 
 fn elsewhere(thread: &Thread) -> Elsewhere {
     match thread.state {
-        State::Barrier(at) => Elsewhere::Waits("block barrier", at.into()),
-        State::Warp(at) => Elsewhere::Waits(thread.exchange.operation.name(), at.into()),
+        State::Barrier(at) => Elsewhere::Waits(Operation::BlockBarrier, at.into()),
+        State::Warp(at) => Elsewhere::Waits(thread.exchange.operation, at.into()),
         State::Ready | State::Finished => Elsewhere::Finished,
     }
 }

@@ -1,14 +1,18 @@
 //! Block barriers and warp operations: what a thread says when it waits, and what a full warp computes.
 
+use std::fmt;
 use std::panic::Location;
 
-use crate::emulator::context::{self, State};
+use crate::emulator::context::{self, State, Thread};
 use crate::emulator::fault::Fault;
+use crate::host::kernel::KernelDecl;
 
-/// A warp operation.
+/// What threads do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named as the functions of `warp` and `thread`")]
 pub enum Operation {
-    Sync,
+    BlockBarrier,
+    WarpBarrier,
     ShuffleXor,
     ShuffleDown,
     ShuffleUp,
@@ -20,11 +24,11 @@ pub enum Operation {
     MmaBf16,
 }
 
-impl Operation {
-    /// As faults call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Operation::Sync => "warp barrier",
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Operation::BlockBarrier => "block barrier",
+            Operation::WarpBarrier => "warp barrier",
             Operation::ShuffleXor => "xor shuffle",
             Operation::ShuffleDown => "down shuffle",
             Operation::ShuffleUp => "up shuffle",
@@ -34,18 +38,23 @@ impl Operation {
             Operation::All => "vote (all)",
             Operation::MmaTf32 => "tf32 matrix product",
             Operation::MmaBf16 => "bf16 matrix product",
-        }
+        })
     }
+}
 
-    /// The key of `#[kernel]` that limits it.
-    fn limit(self) -> &'static str {
+impl Operation {
+    /// The key of `#[kernel]` that limits it, and the kernel's limit.
+    fn limit(self, decl: &KernelDecl) -> (&'static str, u32) {
         match self {
+            Operation::BlockBarrier => ("barriers", decl.barriers),
             Operation::ShuffleXor
             | Operation::ShuffleDown
             | Operation::ShuffleUp
-            | Operation::ShuffleIndex => "shuffles",
-            Operation::Sync | Operation::Ballot | Operation::Any | Operation::All => "votes",
-            Operation::MmaTf32 | Operation::MmaBf16 => "mmas",
+            | Operation::ShuffleIndex => ("shuffles", decl.shuffles),
+            Operation::WarpBarrier | Operation::Ballot | Operation::Any | Operation::All => {
+                ("votes", decl.votes)
+            }
+            Operation::MmaTf32 | Operation::MmaBf16 => ("mmas", decl.mmas),
         }
     }
 }
@@ -66,23 +75,12 @@ impl Exchange {
 
     /// Nothing to exchange.
     pub const NONE: Exchange =
-        Exchange { operation: Operation::Sync, argument: 0, words: [0; Exchange::WORDS] };
+        Exchange { operation: Operation::WarpBarrier, argument: 0, words: [0; Exchange::WORDS] };
 }
 
 /// Waits at a block barrier.
 pub fn barrier(at: &'static Location<'static>) {
-    let declared = context::with(|context| {
-        let declared = context.decl.barriers > 0;
-        if declared {
-            let thread = context.thread as usize;
-            context.threads[thread].state = State::Barrier(at);
-        }
-        declared
-    });
-    if !declared {
-        undeclared("block barrier", "barriers", at);
-    }
-    context::switch();
+    wait(Operation::BlockBarrier, at, |thread| thread.state = State::Barrier(at));
 }
 
 /// Waits at a warp operation and returns the first words of its result.
@@ -92,32 +90,32 @@ pub fn collective(
     operands: &[u32],
     at: &'static Location<'static>,
 ) -> [u32; 4] {
-    let declared = context::with(|context| {
-        let declared = match operation.limit() {
-            "shuffles" => context.decl.shuffles,
-            "votes" => context.decl.votes,
-            _ => context.decl.mmas,
-        } > 0;
-        if declared {
-            let thread = &mut context.threads[context.thread as usize];
-            thread.exchange.operation = operation;
-            thread.exchange.argument = argument;
-            thread.exchange.words[..operands.len()].copy_from_slice(operands);
-            thread.state = State::Warp(at);
-        }
-        declared
+    wait(operation, at, |thread| {
+        thread.exchange.operation = operation;
+        thread.exchange.argument = argument;
+        thread.exchange.words[..operands.len()].copy_from_slice(operands);
+        thread.state = State::Warp(at);
     });
-    if !declared {
-        undeclared(operation.name(), operation.limit(), at);
-    }
-    context::switch();
     context::with(|context| {
         let words = &context.threads[context.thread as usize].exchange.words;
         [words[0], words[1], words[2], words[3]]
     })
 }
 
-#[cold]
-fn undeclared(operation: &'static str, limit: &'static str, at: &'static Location<'static>) -> ! {
-    context::raise(|context| Fault::Undeclared { at: context.site(at), operation, limit })
+/// Lets the running thread wait as `prepare` says, if its kernel declares such an operation.
+fn wait(operation: Operation, at: &'static Location<'static>, prepare: impl FnOnce(&mut Thread)) {
+    let declared = context::with(|context| {
+        let declared = operation.limit(context.decl).1 > 0;
+        if declared {
+            prepare(&mut context.threads[context.thread as usize]);
+        }
+        declared
+    });
+    if !declared {
+        context::raise(|context| {
+            let limit = operation.limit(context.decl).0;
+            Fault::Undeclared { at: context.site(at), operation, limit }
+        });
+    }
+    context::switch();
 }

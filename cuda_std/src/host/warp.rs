@@ -108,7 +108,7 @@ pub fn all(predicate: bool) -> bool {
 /// Waits for the other lanes; what they wrote to shared memory before is then visible. Counts as a vote.
 #[track_caller]
 pub fn sync() {
-    sync::collective(Operation::Sync, 0, &[], Location::caller());
+    sync::collective(Operation::WarpBarrier, 0, &[], Location::caller());
 }
 
 /// C + A B for A (16 x 8), B (8 x 8), C (16 x 8): `mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32`.

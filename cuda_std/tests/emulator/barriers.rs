@@ -1,6 +1,6 @@
 //! Barriers and warp operations that some thread does not reach.
 
-use cuda_std::emulator::{Elsewhere, Fault, HostBuf};
+use cuda_std::emulator::{Elsewhere, Fault, HostBuf, Operation};
 use cuda_std::prelude::*;
 
 use crate::{assert_place, assert_site, faults, passes};
@@ -71,7 +71,7 @@ fn shuffle_that_a_lane_never_reaches() {
     for fault in faults(&LaneLeaves { lane: 7, ..launch }) {
         let Fault::WarpNotConverged { at, operation, missing, elsewhere } = fault else { panic!("{fault}") };
         assert_site(&at, "lane_leaves", FILE, SOURCE, "lane leaves");
-        assert_eq!((operation, missing % 32, elsewhere), ("xor shuffle", 7, Elsewhere::Finished));
+        assert_eq!((operation, missing % 32, elsewhere), (Operation::ShuffleXor, 7, Elsewhere::Finished));
         assert_eq!(at.thread / 32, missing / 32);
     }
 }
@@ -98,7 +98,7 @@ fn lanes_at_different_collectives() {
         };
         assert_site(&at, "lanes_part", FILE, SOURCE, "shuffle");
         assert_place(place, FILE, SOURCE, "ballot");
-        assert_eq!((operation, missing, other), ("down shuffle", 20, "ballot"));
+        assert_eq!((operation, missing, other), (Operation::ShuffleDown, 20, Operation::Ballot));
     }
 }
 
@@ -143,7 +143,7 @@ fn shuffle_against_barrier() {
         };
         assert_site(&at, "lane_at_barrier", FILE, SOURCE, "waiting warp");
         assert_place(place, FILE, SOURCE, "lane's barrier");
-        assert_eq!(what, "block barrier");
+        assert_eq!(what, Operation::BlockBarrier);
     }
 }
 
@@ -181,7 +181,7 @@ fn undeclared_vote() {
 #[test]
 fn vote_without_declaration() {
     for fault in faults(&UndeclaredVote {}) {
-        let Fault::Undeclared { at, operation: "vote (any)", limit: "votes" } = fault else {
+        let Fault::Undeclared { at, operation: Operation::Any, limit: "votes" } = fault else {
             panic!("{fault}")
         };
         assert_site(&at, "undeclared_vote", FILE, SOURCE, "undeclared vote");

@@ -12,7 +12,7 @@ mod races;
 mod warps;
 
 use cuda_std::emulator::{Emulator, Fault, LaunchStats, Place, Site};
-use cuda_std::{Kernel, Shared};
+use cuda_std::Kernel;
 
 /// Seeds under which a test runs its kernel.
 const SEEDS: std::ops::Range<u64> = 0..64;
@@ -63,9 +63,4 @@ fn assert_place(place: Place, file: &str, source: &str, mark: &str) {
 fn assert_site(site: &Site, kernel: &str, file: &str, source: &str, mark: &str) {
     assert_eq!(site.kernel, kernel);
     assert_place(site.place, file, source, mark);
-}
-
-/// A shared array can be passed on: it is a plain handle.
-fn _shared_is_copy(s: Shared<f32>) -> (Shared<f32>, Shared<f32>) {
-    (s, s)
 }

@@ -230,26 +230,16 @@ fn races_on_global_memory_are_found_where_they_are_watched() {
             (Scatter { neighbour: 64, sync: 1, ..good }, AccessKind::Read),
         ] {
             let fault = watched(&wrong, seed).unwrap_err();
-            let Fault::GlobalRace {
-                at,
-                access,
-                buffer,
-                index,
-                other_access: found,
-                other_block,
-                other_thread,
-                other,
-            } = fault
-            else {
+            let Fault::GlobalRace { at, access, buffer, index, other_access: found, other } = fault else {
                 panic!("{fault}")
             };
             assert_eq!((at.kernel, buffer), ("scatter", "y"));
             let i = |block: cuda_std::Dim3, thread: u32| 64 * block.x + thread;
-            let (this, that) = (i(at.block, at.thread), i(other_block, other_thread));
+            let (this, that) = (i(at.block, at.thread), i(other.block, other.thread));
             if other_access == AccessKind::Write {
                 assert_eq!((access, found), (AccessKind::Write, AccessKind::Write));
                 assert_eq!((this / 2, that), (index, this ^ 1));
-                assert_place(other, FILE, SOURCE, "scatter");
+                assert_place(other.place, FILE, SOURCE, "scatter");
             } else {
                 assert_eq!(that, this ^ wrong.neighbour);
                 let (kind, mark) = match access {
@@ -257,7 +247,7 @@ fn races_on_global_memory_are_found_where_they_are_watched() {
                     _ => (AccessKind::Write, "scatter"),
                 };
                 assert_eq!(found, kind);
-                assert_place(other, FILE, SOURCE, mark);
+                assert_place(other.place, FILE, SOURCE, mark);
             }
             // Whoever does not watch runs it through: the order of the threads decides what it reads.
             Emulator::new(seed).launch(&wrong).unwrap();
