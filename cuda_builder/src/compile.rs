@@ -1,6 +1,6 @@
 //! Runs cargo on the kernel crate: from Rust to PTX text.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,7 +21,7 @@ pub(crate) struct Job<'a> {
     /// `sm_90`
     pub arch: &'a str,
     /// Where cargo keeps what it builds. One folder for each architecture, so that they build side by side, and none
-    /// that the outer cargo has locked.
+    /// that the outer cargo has locked: that one waits for us.
     pub target_dir: PathBuf,
 }
 
@@ -34,6 +34,13 @@ pub(crate) struct Compiled {
 
 impl Job<'_> {
     pub fn run(&self) -> Result<Compiled, BuildError> {
+        fs::create_dir_all(&self.target_dir)
+            .map_err(|e| BuildError::io("create the folder", &self.target_dir, e))?;
+        // Outer builds of several profiles may run at once. Cargo's own lock ends before we have read the PTX.
+        let lock_path = self.target_dir.join("lock");
+        let lock = File::create(&lock_path).map_err(|e| BuildError::io("create", &lock_path, e))?;
+        lock.lock().map_err(|e| BuildError::io("lock", &lock_path, e))?;
+
         let ptx = self.target_dir.join("kernels.ptx");
         let mut warnings = self.cargo(&ptx)?;
         if !ptx.is_file() {

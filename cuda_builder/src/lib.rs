@@ -149,8 +149,8 @@ impl CudaBuilder {
         self
     }
 
-    /// The folder where the inner cargo builds; below OUT_DIR when not given. Kept between builds, it saves compiling
-    /// `core` again.
+    /// The folder where the inner cargo builds. When not given, `cuda_builder` in the target folder of the outer build,
+    /// which its profiles, clippy and tests share: `core` for the device takes longer than the kernels.
     pub fn work_in(mut self, folder: impl Into<PathBuf>) -> CudaBuilder {
         self.work = Some(folder.into());
         self
@@ -172,7 +172,7 @@ impl CudaBuilder {
         let folder = self.copy_to.clone().or_else(|| out_dir.clone());
         let folder = folder.ok_or(BuildError::Setup("no folder for the results: call copy_to(folder)"))?;
         let folder = output::folder(&folder)?;
-        let work = self.work.clone().or_else(|| Some(out_dir?.join("cuda_builder")));
+        let work = self.work.clone().or_else(|| Some(shared_work_folder(&out_dir?)));
         let work =
             output::folder(&work.ok_or(BuildError::Setup("no folder to build in: call work_in(folder)"))?)?;
         let crate_folder = self.kernel_crate.canonicalize();
@@ -209,7 +209,7 @@ impl CudaBuilder {
                         kernel_crate: crate_folder,
                         package: &sources.package,
                         arch,
-                        target_dir: work.join(arch),
+                        target_dir: work.join(&sources.package).join(arch),
                     };
                     let (ptxas, previous) = (ptxas.as_ref(), previous.as_ref());
                     scope.spawn(move || self.part(&job, folder, ptxas, previous))
@@ -275,6 +275,15 @@ impl CudaBuilder {
     }
 }
 
+/// `<target>/cuda_builder` for `<target>/<profile>/build/<package>/out`; another layout of cargo's has no such place.
+fn shared_work_folder(out_dir: &Path) -> PathBuf {
+    let mut above = out_dir.ancestors().skip(2);
+    match (above.next(), above.nth(1)) {
+        (Some(build), Some(target)) if build.ends_with("build") => target.join("cuda_builder"),
+        _ => out_dir.join("cuda_builder"),
+    }
+}
+
 /// The results for one architecture.
 struct Part {
     module: RecordedModule,
@@ -317,5 +326,19 @@ impl Kernels {
                 r.kernel, r.arch, r.spill_store_bytes, r.spill_load_bytes
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_share_the_folder_of_the_inner_build() {
+        for profile in ["debug", "release"] {
+            let out = PathBuf::from("/p/target").join(profile).join("build/host-0123/out");
+            assert_eq!(shared_work_folder(&out), Path::new("/p/target/cuda_builder"));
+        }
+        assert_eq!(shared_work_folder(Path::new("/p/other/out")), Path::new("/p/other/out/cuda_builder"));
     }
 }

@@ -161,7 +161,7 @@ fn barriers_and_shuffles_between_repeated_conditions_stay_single() {
 
     // Again with nothing changed, and after the PTX was lost: the same files and the same hash.
     assert_eq!(build(REPEATED_CONDITION, &[&BARRIER, &SHUFFLE]).unwrap().hash, built.hash);
-    fs::remove_file(root().join("work/sm_80/kernels.ptx")).unwrap();
+    fs::remove_file(root().join("work/kernels/sm_80/kernels.ptx")).unwrap();
     assert_eq!(build(REPEATED_CONDITION, &[&BARRIER, &SHUFFLE]).unwrap().hash, built.hash);
     // Moved down by a comment: other source lines, the same instructions.
     assert_eq!(
