@@ -4,6 +4,7 @@
 //! integers, because the library may return values newer than this list.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 
 use cust::sys::CUstream;
 use libloading::Library;
@@ -119,8 +120,8 @@ macro_rules! api {
         /// The library and its functions.
         pub struct Api {
             $($(#[$doc])* pub $field: unsafe extern "C" fn($($arg),*) -> $result,)*
-            /// Keeps the code loaded; dropped after the pointers.
-            _library: Library,
+            /// Never closed: the CUDA runtime inside it keeps state of the context, and exit handlers.
+            _library: ManuallyDrop<Library>,
         }
 
         impl Api {
@@ -131,7 +132,7 @@ macro_rules! api {
                     $(let $field = *library
                         .get::<unsafe extern "C" fn($($arg),*) -> $result>($symbol)
                         .map_err(|error| format!("{}: {error}", String::from_utf8_lossy($symbol)))?;)*
-                    Ok(Self { $($field,)* _library: library })
+                    Ok(Self { $($field,)* _library: ManuallyDrop::new(library) })
                 }
             }
         }
