@@ -12,7 +12,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     // The working directory is host/.
-    let built = CudaBuilder::new("../gpu").arch("sm_80").arch("sm_90").kernels(gpu::KERNELS).copy_to(out).build();
+    let built =
+        CudaBuilder::new("../gpu").arch("sm_80").arch("sm_90").kernels(gpu::KERNELS).copy_to(out).build();
     match built {
         Ok(built) => {
             println!("cargo:rerun-if-changed=../build.rs");

@@ -66,7 +66,11 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
 
 /// `host eval`.
 pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
-    let path = if args.checkpoint.is_dir() { args.checkpoint.join("best.safetensors") } else { args.checkpoint.clone() };
+    let path = if args.checkpoint.is_dir() {
+        args.checkpoint.join("best.safetensors")
+    } else {
+        args.checkpoint.clone()
+    };
     let checkpoint = Checkpoint::load(&path)?;
     let mut config = checkpoint.config.clone();
     if let Some(file) = &args.data {
@@ -178,7 +182,9 @@ fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
             Ok(Ok((exec, matmul)))
         }
         // With `auto` a missing GPU is no error, but an index or a backend that was named and is not there is one.
-        Err(error) if args.device == DeviceChoice::Gpu || args.gpu != 0 || args.matmul == MatmulChoice::Cublaslt => {
+        Err(error)
+            if args.device == DeviceChoice::Gpu || args.gpu != 0 || args.matmul == MatmulChoice::Cublaslt =>
+        {
             Err(error).context("opening the GPU")
         }
         Err(error) => Ok(Err(error.to_string())),

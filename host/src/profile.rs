@@ -60,7 +60,11 @@ pub fn p1_core() -> Config {
 }
 
 /// Measures every combination that the machine has.
-pub fn profile(images: KernelImages, config: &Config, options: &ProfileOptions) -> anyhow::Result<Vec<StepFigures>> {
+pub fn profile(
+    images: KernelImages,
+    config: &Config,
+    options: &ProfileOptions,
+) -> anyhow::Result<Vec<StepFigures>> {
     let mut figures = Vec::new();
     for &matmul in &options.matmuls {
         for &precision in &options.precisions {
@@ -85,7 +89,12 @@ fn measure(
         Matmul::CublasLt => Products::CublasLt,
         Matmul::Rust => Products::Rust,
     };
-    let cuda = CudaOptions { gpu: options.gpu, products, plan_cache: options.plan_cache.clone(), ..Default::default() };
+    let cuda = CudaOptions {
+        gpu: options.gpu,
+        products,
+        plan_cache: options.plan_cache.clone(),
+        ..Default::default()
+    };
     let mut exec = CudaExec::open(images, cuda)?;
     exec.set_rust_product(gemm::product);
     let shape = StepShape::new(config, matmul);
@@ -150,7 +159,8 @@ pub fn random_replay(memory: &mut impl Memory, shape: &StepShape, capacity: usiz
     memory.upload(replay.actions, &actions)?;
     let rewards: Vec<f32> = (0..capacity).map(|i| 4.0 * philox::uniform(word(i, 2)[0]) - 2.0).collect();
     memory.upload(replay.rewards, &rewards)?;
-    let discounts: Vec<f32> = (0..capacity).map(|i| if word(i, 3)[0] % 50 == 0 { 0.0 } else { 0.99 }).collect();
+    let discounts: Vec<f32> =
+        (0..capacity).map(|i| if word(i, 3)[0] % 50 == 0 { 0.0 } else { 0.99 }).collect();
     memory.upload(replay.discounts, &discounts)?;
     memory.upload(replay.words, &[capacity as u64, 0])?;
     Ok(replay)
@@ -158,7 +168,8 @@ pub fn random_replay(memory: &mut impl Memory, shape: &StepShape, capacity: usiz
 
 /// The table that is printed last, and the line of SPEC section 5.
 pub fn table(figures: &[StepFigures]) -> String {
-    let mut text = String::from("products  precision  step us (p10-p90)        host us  capture ms  nodes (chain)\n");
+    let mut text =
+        String::from("products  precision  step us (p10-p90)        host us  capture ms  nodes (chain)\n");
     for f in figures {
         text.push_str(&format!(
             "{:<9} {:<10} {:7.1} ({:.1}-{:.1})  {:13.2}  {:10.1}  {} ({})\n",
@@ -172,7 +183,8 @@ pub fn table(figures: &[StepFigures]) -> String {
             f.nodes.0,
             f.nodes.1
         ));
-        let sections: Vec<String> = f.sections_us.iter().map(|(name, us)| format!("{name}={us:.1}")).collect();
+        let sections: Vec<String> =
+            f.sections_us.iter().map(|(name, us)| format!("{name}={us:.1}")).collect();
         let total: f64 = f.sections_us.iter().map(|(_, us)| us).sum();
         text.push_str(&format!("          child graphs: {} sum={total:.1}\n", sections.join(" ")));
     }

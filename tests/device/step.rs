@@ -16,7 +16,8 @@ fn open(matmul: Matmul) -> CudaExec {
         Matmul::Rust => Products::Rust,
     };
     let options = CudaOptions { products, ..CudaOptions::default() };
-    CudaExec::open(embedded::images(), options).expect("a GPU, compiled kernels, and cuBLASLt where it is asked for")
+    CudaExec::open(embedded::images(), options)
+        .expect("a GPU, compiled kernels, and cuBLASLt where it is asked for")
 }
 
 /// A small step whose widths are odd where they may be.
@@ -73,7 +74,8 @@ impl Step {
     fn capture(&mut self) -> Graph {
         self.eager().unwrap();
         let (shape, buffers, replay) = (&self.shape, &self.buffers, &self.replay);
-        let graph = Graph::capture(&mut self.exec, |exec| record(exec, shape, buffers, Some(replay))).unwrap();
+        let graph =
+            Graph::capture(&mut self.exec, |exec| record(exec, shape, buffers, Some(replay))).unwrap();
         self.rewind().unwrap();
         graph
     }
@@ -241,7 +243,10 @@ fn hundred_batches_as_on_the_cpu() {
     }
     assert_eq!(on_gpu.len(), on_cpu.len());
     let (gpu, cpu) = (on_gpu[99], on_cpu[99]);
-    assert!((gpu - cpu).abs() <= 0.1 * cpu, "after 100 batches the loss is {gpu} on the GPU, {cpu} on the CPU");
+    assert!(
+        (gpu - cpu).abs() <= 0.1 * cpu,
+        "after 100 batches the loss is {gpu} on the GPU, {cpu} on the CPU"
+    );
     // tf32 rounds operands to 11 bits: the curves stay together all the way, not only at the end.
     for (i, (g, c)) in on_gpu.iter().zip(&on_cpu).enumerate() {
         assert!((g - c).abs() <= 0.05 * c, "step {i}: {g} on the GPU, {c} on the CPU");

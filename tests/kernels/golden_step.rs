@@ -82,18 +82,14 @@ fn check_update(layout: &Layout, what: &str, before: &[f64], got: &[f32], want: 
     let errors = tensor_errors(layout, &step(&f64s(got)), &step(want));
     for (error, tensor) in errors.iter().zip(&layout.tensors) {
         let values = &want[tensor.offset..][..tensor.len()];
-        let ulp = values.iter().map(|p| (p.abs() * f64::from(f32::EPSILON) / 2.0).powi(2)).sum::<f64>().sqrt();
+        let ulp =
+            values.iter().map(|p| (p.abs() * f64::from(f32::EPSILON) / 2.0).powi(2)).sum::<f64>().sqrt();
         let bound = 5e-3 * error.norm + ulp;
         assert!(error.difference <= bound, "{what} {}: {:e} > {bound:e}", error.name, error.difference);
     }
 }
 
-fn check_first_step<B: Backend>(
-    b: &mut B,
-    golden: &Golden,
-    shape: &StepShape,
-    s: &StepBuffers,
-) -> Outcome {
+fn check_first_step<B: Backend>(b: &mut B, golden: &Golden, shape: &StepShape, s: &StepBuffers) -> Outcome {
     let floats = |name: &str| golden.floats(name).unwrap_or_else(|e| panic!("{e}"));
     let rows = shape.batch;
     let q = filled(b, "q", rows * shape.actions, f32::NAN)?;

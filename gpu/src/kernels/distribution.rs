@@ -177,13 +177,12 @@ pub struct Softmax<const J: usize> {
 /// p and log p; log p = l - max - ln(sum), so it is finite wherever the logits are.
 #[inline(always)]
 pub fn softmax<const J: usize>(l: &[f32; J], atoms: u32) -> Softmax<J> {
-    let lane = thread::lane();
-    let mut top = f32::NEG_INFINITY;
-    let mut j = 0;
+    // Beyond K a logit counts as -inf and its p is exp(-inf) = 0: no branch stands between the exponentials.
+    let l = masked(l, atoms);
+    let mut top = l[0];
+    let mut j = 1;
     while j < J {
-        if lane + 32 * (j as u32) < atoms {
-            top = math::max(top, l[j]);
-        }
+        top = math::max(top, l[j]);
         j += 1;
     }
     let top = warp::max(top);
@@ -191,9 +190,7 @@ pub fn softmax<const J: usize>(l: &[f32; J], atoms: u32) -> Softmax<J> {
     let mut sum = 0.0;
     j = 0;
     while j < J {
-        if lane + 32 * (j as u32) < atoms {
-            p[j] = math::exp(l[j] - top);
-        }
+        p[j] = math::exp(l[j] - top);
         sum += p[j];
         j += 1;
     }
@@ -207,6 +204,18 @@ pub fn softmax<const J: usize>(l: &[f32; J], atoms: u32) -> Softmax<J> {
         j += 1;
     }
     Softmax { p, log_p }
+}
+
+/// The lane's logits, -inf beyond K.
+#[inline(always)]
+fn masked<const J: usize>(l: &[f32; J], atoms: u32) -> [f32; J] {
+    let mut out = *l;
+    let mut j = 0;
+    while j < J {
+        out[j] = if thread::lane() + 32 * (j as u32) < atoms { l[j] } else { f32::NEG_INFINITY };
+        j += 1;
+    }
+    out
 }
 
 /// f of every action of a group, written out: a loop of bodies this long stays a loop, and the arrays that it indexes
@@ -228,15 +237,13 @@ fn expected_group<const J: usize>(
     let lane = thread::lane();
     let l = each(|c| {
         let a = first + c as u32;
-        action_logits::<J>(logits, b, base, if a < b.actions { a } else { b.actions - 1 })
+        masked(&action_logits::<J>(logits, b, base, if a < b.actions { a } else { b.actions - 1 }), b.atoms)
     });
     let mut top = each(|c| {
-        let mut top = f32::NEG_INFINITY;
-        let mut j = 0;
+        let mut top = l[c][0];
+        let mut j = 1;
         while j < J {
-            if lane + 32 * (j as u32) < b.atoms {
-                top = math::max(top, l[c][j]);
-            }
+            top = math::max(top, l[c][j]);
             j += 1;
         }
         top
@@ -250,12 +257,9 @@ fn expected_group<const J: usize>(
         let (mut sum, mut weighted) = (0.0, 0.0);
         let mut j = 0;
         while j < J {
-            let k = lane + 32 * j as u32;
-            if k < b.atoms {
-                let e = math::exp(l[c][j] - top[c]);
-                sum += e;
-                weighted = math::fma(e, support.atom(k), weighted);
-            }
+            let e = math::exp(l[c][j] - top[c]);
+            sum += e;
+            weighted = math::fma(e, support.atom(lane + 32 * j as u32), weighted);
             j += 1;
         }
         [sum, weighted]

@@ -46,7 +46,12 @@ pub struct Activations {
 
 impl Activations {
     /// Allocates for `rows` rows.
-    pub fn alloc(memory: &mut impl Memory, shape: &StepShape, rows: usize, name: &str) -> Result<Self, ExecError> {
+    pub fn alloc(
+        memory: &mut impl Memory,
+        shape: &StepShape,
+        rows: usize,
+        name: &str,
+    ) -> Result<Self, ExecError> {
         Ok(Self {
             rows,
             h1: memory.alloc(&format!("{name}.h1"), rows * shape.model.trunk1)?,
@@ -149,7 +154,11 @@ pub struct StepBuffers {
 
 impl StepBuffers {
     /// Allocates all buffers, zeroed, and writes support and hyper-parameters.
-    pub fn alloc(memory: &mut impl Memory, shape: &StepShape, optimizer: &Optimizer) -> Result<Self, ExecError> {
+    pub fn alloc(
+        memory: &mut impl Memory,
+        shape: &StepShape,
+        optimizer: &Optimizer,
+    ) -> Result<Self, ExecError> {
         let (b, len) = (shape.batch, shape.layout.len);
         let grad = memory.alloc("grad", len)?;
         let parts = if shape.splits == 1 { grad } else { memory.alloc("grad.parts", shape.splits * len)? };

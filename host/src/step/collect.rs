@@ -49,7 +49,11 @@ impl TableBuffers {
     }
 }
 
-fn filled<T: crate::exec::Element>(memory: &mut impl Memory, label: &str, data: &[T]) -> Result<Buf<T>, ExecError> {
+fn filled<T: crate::exec::Element>(
+    memory: &mut impl Memory,
+    label: &str,
+    data: &[T],
+) -> Result<Buf<T>, ExecError> {
     let buf = memory.alloc(label, data.len())?;
     memory.upload(buf, data)?;
     Ok(buf)
@@ -156,7 +160,12 @@ impl Collector {
     }
 
     /// One step of all environments.
-    pub fn record<E: Exec>(&self, exec: &mut E, shape: &StepShape, online: Buf<f32>) -> Result<(), ExecError> {
+    pub fn record<E: Exec>(
+        &self,
+        exec: &mut E,
+        shape: &StepShape,
+        online: Buf<f32>,
+    ) -> Result<(), ExecError> {
         Network { exec, shape, parameters: online }.forward(
             Lane::MAIN,
             View::new(self.states, shape.stride),

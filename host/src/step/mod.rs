@@ -6,7 +6,7 @@ pub mod network;
 pub mod record;
 pub mod shape;
 
-pub use collect::{Collector, CollectorInput, TableBuffers};
 pub use buffers::{Activations, Replay, StepBuffers};
+pub use collect::{Collector, CollectorInput, TableBuffers};
 pub use record::{Section, record, record_section};
 pub use shape::{Matmul, StepShape};

@@ -65,14 +65,27 @@ impl<E: Exec> Network<'_, E> {
             .map(|o| {
                 let bias = self.parameters.slice(o.layer.bias, o.layer.outputs);
                 let epilogue = Epilogue::Bias(bias);
-                self.forward_product(o.layer, a.rows, hidden.column(o.hidden), logits.column(o.column), epilogue)
+                self.forward_product(
+                    o.layer,
+                    a.rows,
+                    hidden.column(o.hidden),
+                    logits.column(o.column),
+                    epilogue,
+                )
             })
             .collect();
         self.group(lane, &products)
     }
 
     /// y = lrelu(x W^T + b).
-    fn activated(&mut self, lane: Lane, layer: Layer, rows: usize, x: View, y: View) -> Result<(), ExecError> {
+    fn activated(
+        &mut self,
+        lane: Lane,
+        layer: Layer,
+        rows: usize,
+        x: View,
+        y: View,
+    ) -> Result<(), ExecError> {
         let bias = self.parameters.slice(layer.bias, layer.outputs);
         let slope = self.shape.model.leaky_slope;
         match self.shape.matmul {
@@ -142,7 +155,14 @@ impl<E: Exec> Network<'_, E> {
     }
 
     /// d hidden from d logits: one product per head into its slice of the hidden row, through the activation.
-    pub fn backward_outputs(&mut self, lane: Lane, rows: usize, d_logits: View, hidden: View, d_hidden: View) -> Result<(), ExecError> {
+    pub fn backward_outputs(
+        &mut self,
+        lane: Lane,
+        rows: usize,
+        d_logits: View,
+        hidden: View,
+        d_hidden: View,
+    ) -> Result<(), ExecError> {
         let shape = self.shape;
         let products: Vec<Product> = shape
             .outputs
@@ -157,7 +177,15 @@ impl<E: Exec> Network<'_, E> {
     }
 
     /// d x's argument from d y: dX = (dY W) * lrelu'(x), x the stored output of the layer below.
-    pub fn backward(&mut self, lane: Lane, layer: Layer, rows: usize, d_y: View, x: View, d_x: View) -> Result<(), ExecError> {
+    pub fn backward(
+        &mut self,
+        lane: Lane,
+        layer: Layer,
+        rows: usize,
+        d_y: View,
+        x: View,
+        d_x: View,
+    ) -> Result<(), ExecError> {
         let product = self.backward_product(layer, rows, d_y, x, d_x);
         match self.shape.matmul {
             Matmul::Rust => gemm::group(self.exec, lane, &[product])?,
@@ -189,7 +217,14 @@ impl<E: Exec> Network<'_, E> {
     }
 
     /// The derivative of the activation as a launch of its own, where the product could not take it.
-    fn activation_backward(&mut self, lane: Lane, rows: usize, cols: usize, h: View, d: View) -> Result<(), ExecError> {
+    fn activation_backward(
+        &mut self,
+        lane: Lane,
+        rows: usize,
+        cols: usize,
+        h: View,
+        d: View,
+    ) -> Result<(), ExecError> {
         if self.shape.matmul == Matmul::Rust {
             return Ok(());
         }

@@ -75,7 +75,12 @@ pub fn record_section<E: Exec>(
     }
 }
 
-fn sample<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers, replay: &Replay) -> Result<(), ExecError> {
+fn sample<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: &Replay,
+) -> Result<(), ExecError> {
     exec.launch(
         Lane::MAIN,
         &SampleGather {
@@ -180,8 +185,13 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
 fn update<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let (len, p) = (shape.layout.len as u32, &b.parameters);
     if shape.splits == 1 {
-        let norm =
-            GradientNorm { len, grad: p.grad.into(), sums: b.sums.into(), clock_words: b.clock.into(), adam_words: b.adam.into() };
+        let norm = GradientNorm {
+            len,
+            grad: p.grad.into(),
+            sums: b.sums.into(),
+            clock_words: b.clock.into(),
+            adam_words: b.adam.into(),
+        };
         exec.launch(Lane::MAIN, &norm)?;
     } else {
         let reduce = GradientReduce {

@@ -106,7 +106,8 @@ impl StepShape {
             inputs: h2,
             outputs: hidden,
         };
-        let mut outputs = vec![Output { layer: layer("v2", "v2", model.value_hidden, pad4(k)), hidden: 0, column: 0 }];
+        let mut outputs =
+            vec![Output { layer: layer("v2", "v2", model.value_hidden, pad4(k)), hidden: 0, column: 0 }];
         let mut column = pad4(k);
         for (d, &n) in model.branches.iter().enumerate() {
             let name = format!("a2.{d}");

@@ -84,7 +84,9 @@ impl Checkpoint {
         let tensors = SafeTensors::deserialize(&bytes).with_context(damaged)?;
         let metadata = header.metadata().clone().unwrap_or_default();
         let entry = |key: &str| {
-            metadata.get(key).with_context(|| format!("{name} has no `{key}`: it is not a policy of this program"))
+            metadata
+                .get(key)
+                .with_context(|| format!("{name} has no `{key}`: it is not a policy of this program"))
         };
         let format = entry("format")?;
         if format != FORMAT {
@@ -117,8 +119,10 @@ impl Checkpoint {
         Ok(Self {
             online: read("online")?,
             target: read("target")?,
-            market: serde_json::from_str(entry("market")?).with_context(|| format!("{name}: its data record"))?,
-            provenance: serde_json::from_str(entry("provenance")?).with_context(|| format!("{name}: its origin"))?,
+            market: serde_json::from_str(entry("market")?)
+                .with_context(|| format!("{name}: its data record"))?,
+            provenance: serde_json::from_str(entry("provenance")?)
+                .with_context(|| format!("{name}: its origin"))?,
             config,
         })
     }

@@ -6,9 +6,9 @@ use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
 use settings::Config;
 
+use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, StepRow};
 use crate::train::market::Market;
-use crate::train::Stop;
 
 /// A ring of transitions in host memory, sampled uniformly with the device's generator.
 struct HostReplay {

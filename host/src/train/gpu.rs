@@ -91,8 +91,11 @@ impl GpuAgent {
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
         exec.seal();
-        let description =
-            format!("{} ({:?}, products by {matmul:?})", exec.gpu().properties().name, config.train.precision);
+        let description = format!(
+            "{} ({:?}, products by {matmul:?})",
+            exec.gpu().properties().name,
+            config.train.precision
+        );
         let mut agent = Self {
             exec,
             shape,

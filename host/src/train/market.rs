@@ -7,7 +7,9 @@ use ::gpu::market::{BarColumns, LogRow, MarketParams, MarketTable, Part, StateSh
 use anyhow::{Context, bail};
 use backtest::Report;
 use bars::synthetic::{Kind, Synthetic};
-use bars::{Fitted, Fold, LoadOptions, Loaded, MarketData, PrepareOptions, Price, Repair, SplitOptions, TimeFormat};
+use bars::{
+    Fitted, Fold, LoadOptions, Loaded, MarketData, PrepareOptions, Price, Repair, SplitOptions, TimeFormat,
+};
 use serde::{Deserialize, Serialize};
 use settings::{Config, Data};
 
