@@ -1,7 +1,7 @@
 //! Products on the Rust kernels of `gpu`: one launch for a group of independent products.
 
 use cuda_std::Buf;
-use gpu::kernels::gemm::{self, DataKernel, Extra, WeightKernel};
+use gpu::kernels::gemm::{self, Arithmetic, DataKernel, Extra, Tile, WeightKernel, choose};
 use settings::Precision;
 
 use crate::error::ExecError;
@@ -35,38 +35,22 @@ pub struct WeightGradient {
     pub precision: Precision,
 }
 
-/// Fewest tiles that fill the multiprocessors of a large GPU about once; fewer call for a smaller tile.
-const ENOUGH_TILES: usize = 120;
-
-/// Size of a tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tile {
-    Large,
-    Medium,
-    Small,
+/// What multiplies.
+fn arithmetic(precision: Precision) -> Arithmetic {
+    match precision {
+        Precision::Fp32 => Arithmetic::Fp32,
+        Precision::Tf32 | Precision::Bf16 => Arithmetic::TensorCores,
+    }
 }
 
-/// The largest tile that still gives enough blocks; by shape only, so that the same product is always computed in the
-/// same order.
-fn tile(shapes: impl Iterator<Item = (usize, usize)> + Clone, sizes: [(Tile, gemm::TileSize); 3], splits: usize) -> Tile {
-    let count = |size: gemm::TileSize| -> usize {
-        let of = |(m, n): (usize, usize)| m.div_ceil(size.rows as usize) * n.div_ceil(size.columns as usize);
-        shapes.clone().map(of).sum::<usize>() * splits
-    };
-    sizes.into_iter().find(|&(_, size)| count(size) >= ENOUGH_TILES).map_or(Tile::Small, |(tile, _)| tile)
-}
-
+/// Runs `$launch` with `$kernel` the kernel of the tile that suits the products.
 macro_rules! by_tile {
-    ($shapes:expr, $splits:expr, $large:ident, $medium:ident, $small:ident, |$kernel:ident| $launch:expr) => {
-        match tile(
-            $shapes,
-            [
-                (Tile::Large, gemm::$large::TILE),
-                (Tile::Medium, gemm::$medium::TILE),
-                (Tile::Small, gemm::$small::TILE),
-            ],
-            $splits,
-        ) {
+    ($tile:expr, $huge:ident, $large:ident, $medium:ident, $small:ident, |$kernel:ident| $launch:expr) => {
+        match $tile {
+            Tile::Huge => {
+                type $kernel = gemm::$huge;
+                $launch
+            }
             Tile::Large => {
                 type $kernel = gemm::$large;
                 $launch
@@ -113,23 +97,36 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
             extra: extra(product)?.1,
         });
     }
+    independent(products)?;
     let (extra, _) = extra(first)?;
-    let shapes = products.iter().map(|p| (p.m, p.n));
+    let tile = choose(arithmetic(first.precision), 1, products.iter().map(|p| (p.m, p.n, p.k)));
     macro_rules! launch {
-        ($large:ident, $medium:ident, $small:ident) => {
-            by_tile!(shapes, 1, $large, $medium, $small, |K| {
+        ($huge:ident, $large:ident, $medium:ident, $small:ident) => {
+            by_tile!(tile, $huge, $large, $medium, $small, |K| {
                 let kernel = K::of(extra, &arguments).map_err(|e| fail(e.to_string()))?;
                 exec.launch_touching(lane, &kernel, &touches)
             })
         };
     }
     match (first.form, first.precision) {
-        (Form::Nt, Precision::Fp32) => launch!(GemmNtFp32Large, GemmNtFp32Medium, GemmNtFp32Small),
-        (Form::Nt, Precision::Tf32) => launch!(GemmNtTf32Large, GemmNtTf32Medium, GemmNtTf32Small),
-        (Form::Nt, Precision::Bf16) => launch!(GemmNtBf16Large, GemmNtBf16Medium, GemmNtBf16Small),
-        (Form::Nn, Precision::Fp32) => launch!(GemmNnFp32Large, GemmNnFp32Medium, GemmNnFp32Small),
-        (Form::Nn, Precision::Tf32) => launch!(GemmNnTf32Large, GemmNnTf32Medium, GemmNnTf32Small),
-        (Form::Nn, Precision::Bf16) => launch!(GemmNnBf16Large, GemmNnBf16Medium, GemmNnBf16Small),
+        (Form::Nt, Precision::Fp32) => {
+            launch!(GemmNtFp32Huge, GemmNtFp32Large, GemmNtFp32Medium, GemmNtFp32Small)
+        }
+        (Form::Nt, Precision::Tf32) => {
+            launch!(GemmNtTf32Huge, GemmNtTf32Large, GemmNtTf32Medium, GemmNtTf32Small)
+        }
+        (Form::Nt, Precision::Bf16) => {
+            launch!(GemmNtBf16Huge, GemmNtBf16Large, GemmNtBf16Medium, GemmNtBf16Small)
+        }
+        (Form::Nn, Precision::Fp32) => {
+            launch!(GemmNnFp32Huge, GemmNnFp32Large, GemmNnFp32Medium, GemmNnFp32Small)
+        }
+        (Form::Nn, Precision::Tf32) => {
+            launch!(GemmNnTf32Huge, GemmNnTf32Large, GemmNnTf32Medium, GemmNnTf32Small)
+        }
+        (Form::Nn, Precision::Bf16) => {
+            launch!(GemmNnBf16Huge, GemmNnBf16Large, GemmNnBf16Medium, GemmNnBf16Small)
+        }
         (Form::Tn, precision) => {
             if products.iter().any(|p| !matches!(p.epilogue, Epilogue::None)) {
                 return Err(fail("form TN takes no epilogue".into()));
@@ -137,6 +134,25 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
             weight_launch(exec, lane, (first.label, precision), &arguments, &touches, 1, 0)
         }
     }
+}
+
+/// No product of a launch may use what another one writes: they run in no particular order.
+fn independent(products: &[Product]) -> Result<(), ExecError> {
+    for writer in products {
+        let operands = writer.operands();
+        for written in operands.iter().filter(|operand| operand.touch.writes) {
+            for other in products.iter().filter(|other| !std::ptr::eq(*other, writer)) {
+                let used = other.operands();
+                if let Some(used) = used.iter().find(|used| used.touch.extent.overlaps(&written.touch.extent))
+                {
+                    let problem =
+                        format!("it writes `{}` of `{}` in the same launch", used.name, other.label);
+                    return Err(ExecError::Product { label: writer.label, problem });
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The epilogue as the kernels take it.
@@ -171,7 +187,9 @@ pub fn weight_gradients<E: Exec>(
             return Err(fail(format!("`{}` has another precision than its group", layer.label)));
         }
         let rest = |at: usize| {
-            parts.try_slice(at, parts.len() - at).ok_or_else(|| fail(format!("offset {at} is outside the parts")))
+            parts
+                .try_slice(at, parts.len() - at)
+                .ok_or_else(|| fail(format!("offset {at} is outside the parts")))
         };
         let read = |buf: Buf<f32>, columns, ld| Touch {
             extent: Extent::matrix(buf.addr(), layer.rows, columns, ld),
@@ -180,7 +198,8 @@ pub fn weight_gradients<E: Exec>(
         touches.push(read(layer.d_y, layer.outputs, layer.ldy));
         touches.push(read(layer.x, layer.inputs, layer.ldx));
         for (at, len) in [(layer.weight, layer.outputs * layer.inputs), (layer.bias, layer.outputs)] {
-            touches.push(Touch { extent: Extent::matrix(rest(at)?.addr(), splits, len, plane), writes: true });
+            touches
+                .push(Touch { extent: Extent::matrix(rest(at)?.addr(), splits, len, plane), writes: true });
         }
         arguments.push(gemm::Product {
             m: layer.outputs,
@@ -205,20 +224,24 @@ fn weight_launch<E: Exec>(
     plane: usize,
 ) -> Result<(), ExecError> {
     let fail = |problem: String| ExecError::Product { label, problem };
-    let narrow = |value: usize| u32::try_from(value).map_err(|_| fail(format!("{value} does not fit 32 bits")));
+    let narrow =
+        |value: usize| u32::try_from(value).map_err(|_| fail(format!("{value} does not fit 32 bits")));
     let (splits32, plane) = (narrow(splits)?, narrow(plane)?);
-    let shapes = arguments.iter().map(|p| (p.m, p.n));
+    let tile = choose(arithmetic(precision), splits, arguments.iter().map(|p| (p.m, p.n, p.k)));
     macro_rules! launch {
-        ($large:ident, $medium:ident, $small:ident) => {
-            by_tile!(shapes, splits, $large, $medium, $small, |K| {
+        ($huge:ident, $large:ident, $medium:ident, $small:ident) => {
+            by_tile!(tile, $huge, $large, $medium, $small, |K| {
                 let kernel = K::of(splits32, plane, arguments).map_err(|e| fail(e.to_string()))?;
                 exec.launch_touching(lane, &kernel, touches)
             })
         };
     }
     match precision {
-        Precision::Fp32 => launch!(GemmTnFp32Large, GemmTnFp32Medium, GemmTnFp32Small),
-        Precision::Tf32 => launch!(GemmTnTf32Large, GemmTnTf32Medium, GemmTnTf32Small),
-        Precision::Bf16 => launch!(GemmTnBf16Large, GemmTnBf16Medium, GemmTnBf16Small),
+        Precision::Fp32 => launch!(GemmTnFp32Huge, GemmTnFp32Large, GemmTnFp32Medium, GemmTnFp32Small),
+        Precision::Tf32 => launch!(GemmTnTf32Huge, GemmTnTf32Large, GemmTnTf32Medium, GemmTnTf32Small),
+        Precision::Bf16 => launch!(GemmTnBf16Huge, GemmTnBf16Large, GemmTnBf16Medium, GemmTnBf16Small),
     }
 }
+
+#[cfg(test)]
+mod tests;
