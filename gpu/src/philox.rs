@@ -4,6 +4,8 @@
 //! No state: a draw is a function of (seed, step, stream, index, block), so it does not depend on the launch shape,
 //! is different in every replay of a graph (the step is read from device memory), and is the same in a resumed run.
 
+use cuda_std::math;
+
 const MULTIPLIER_0: u32 = 0xD251_1F53;
 const MULTIPLIER_1: u32 = 0xCD9E_8D57;
 const WEYL_0: u32 = 0x9E37_79B9;
@@ -32,8 +34,7 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     while round < 10 {
         let p0 = MULTIPLIER_0 as u64 * c0 as u64;
         let p1 = MULTIPLIER_1 as u64 * c2 as u64;
-        (c0, c1, c2, c3) =
-            ((p1 >> 32) as u32 ^ c1 ^ k0, p1 as u32, (p0 >> 32) as u32 ^ c3 ^ k1, p0 as u32);
+        (c0, c1, c2, c3) = ((p1 >> 32) as u32 ^ c1 ^ k0, p1 as u32, (p0 >> 32) as u32 ^ c3 ^ k1, p0 as u32);
         k0 = k0.wrapping_add(WEYL_0);
         k1 = k1.wrapping_add(WEYL_1);
         round += 1;
@@ -76,12 +77,13 @@ pub fn below(high: u32, low: u32, n: u64) -> u64 {
     a1 * b1 + (middle >> 32) + (carry >> 32)
 }
 
-/// Two independent standard normal values (Box and Muller, 1958). `libm` gives the same bits on every machine.
+/// Two independent standard normal values (Box and Muller, 1958), the same bits on every machine. The angle stays in
+/// turns: reduced exactly, and without the stack that `libm` needs for large angles in radians.
 #[inline(always)]
 pub fn normal_pair(word0: u32, word1: u32) -> [f32; 2] {
-    let radius = libm::sqrtf(-2.0 * libm::logf(uniform_open_zero(word0)));
-    let angle = core::f32::consts::TAU * uniform(word1);
-    [radius * libm::cosf(angle), radius * libm::sinf(angle)]
+    let radius = math::sqrt(-2.0 * math::ln(uniform_open_zero(word0)));
+    let (sin, cos) = math::sin_cos_2pi(uniform(word1));
+    [radius * cos, radius * sin]
 }
 
 #[cfg(test)]
@@ -104,7 +106,8 @@ mod tests {
 
     #[test]
     fn below_is_the_high_half_of_the_product() {
-        for (bits, n) in [(u64::MAX, 7u64), (u64::MAX, u64::MAX), (1 << 63, 1_000_003), (0x1234_5678_9abc_def0, 1 << 40)]
+        for (bits, n) in
+            [(u64::MAX, 7u64), (u64::MAX, u64::MAX), (1 << 63, 1_000_003), (0x1234_5678_9abc_def0, 1 << 40)]
         {
             let expected = ((bits as u128 * n as u128) >> 64) as u64;
             assert_eq!(below((bits >> 32) as u32, bits as u32, n), expected);

@@ -36,13 +36,9 @@ pub fn uniform(word: u32) -> f64 {
 pub fn normal_pair(word0: u32, word1: u32) -> [Bounded; 2] {
     let exact = |value: f64| Bounded { value, scale: 0.0 };
     let radius = (Bounded::exact(-2.0) * exact(uniform(word0) + 1.0 / 16_777_216.0).ln()).sqrt();
-    let angle = Bounded::rounded(std::f64::consts::TAU) * exact(uniform(word1));
-    // sin and cos pass an error of the angle on by at most their derivative, and round to within a unit and a half.
-    let (sin, cos) = angle.value.sin_cos();
-    [
-        radius * Bounded { value: cos, scale: sin.abs() * angle.scale + 1.5 * cos.abs() },
-        radius * Bounded { value: sin, scale: cos.abs() * angle.scale + 1.5 * sin.abs() },
-    ]
+    let (sin, cos) = (std::f64::consts::TAU * uniform(word1)).sin_cos();
+    // The device's sine and cosine of turns are within 2^-23 of the true ones.
+    [radius * Bounded { value: cos, scale: 2.0 }, radius * Bounded { value: sin, scale: 2.0 }]
 }
 
 #[cfg(test)]
