@@ -3,7 +3,7 @@
 //! Targets have no gradient, so they are plain loops over host vectors, in f64 for either element type; the
 //! cross-entropy goes through autograd.
 
-use candle_core::{D, Device, Result, Tensor};
+use candle_core::{D, Result, Tensor};
 use settings::ModelShape;
 
 use crate::hyper::decimal;
@@ -115,20 +115,6 @@ pub fn argmax<T: Real>(values: &[T]) -> usize {
         }
     }
     best
-}
-
-/// Picks each branch's logits of one action: from [batch, actions of d, atoms] per branch and `actions`
-/// [batch, branches] to [batch, branches, atoms]. Differentiable in the logits.
-pub fn taken(logits: &[Tensor], actions: &[u32]) -> Result<Tensor> {
-    let branches = logits.len();
-    let mut rows = Vec::with_capacity(branches);
-    for (d, logits) in logits.iter().enumerate() {
-        let (batch, n, atoms) = logits.dims3()?;
-        let row_of = |i: usize| i as u32 * n as u32 + actions[i * branches + d];
-        let index = Tensor::from_vec((0..batch).map(row_of).collect::<Vec<u32>>(), batch, &Device::Cpu)?;
-        rows.push(logits.reshape((batch * n, atoms))?.index_select(&index, 0)?);
-    }
-    Tensor::stack(&rows, 1)
 }
 
 /// Cross-entropy per sample and branch, and the log-probabilities it was taken of.

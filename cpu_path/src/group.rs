@@ -8,7 +8,7 @@ use settings::Layout;
 
 use crate::error::CpuError;
 use crate::hyper::Hyper;
-use crate::ops::copy_to;
+use crate::ops::{bias_leaky_relu, copy_to};
 use crate::optimizer::Adam;
 use crate::real::Real;
 
@@ -57,11 +57,16 @@ impl Weights {
         }
     }
 
-    /// y = x W^T + b with `layer.weight` [out, in] and `layer.bias` [out]; x is [batch, in].
-    pub fn linear(&self, layer: &str, x: &Tensor) -> candle_core::Result<Tensor> {
+    /// x W^T + b with `layer.weight` [out, in] and `layer.bias` [out]; x is [batch, in].
+    pub fn linear<T: Real>(&self, layer: &str, x: &Tensor) -> candle_core::Result<Tensor> {
+        self.hidden::<T>(layer, x, 1.0)
+    }
+
+    /// lrelu(x W^T + b) with that negative slope.
+    pub fn hidden<T: Real>(&self, layer: &str, x: &Tensor, slope: f64) -> candle_core::Result<Tensor> {
         let weight = self.get(&format!("{layer}.weight"))?;
         let bias = self.get(&format!("{layer}.bias"))?;
-        x.matmul(&weight.t()?)?.broadcast_add(bias)
+        bias_leaky_relu::<T>(&x.matmul(&weight.t()?)?, bias, slope)
     }
 }
 

@@ -4,15 +4,18 @@ use candle_core::{Device, Tensor};
 use settings::{Layout, ModelShape};
 
 use crate::batch::C51Batch;
-use crate::c51::{self, Support, argmax, project, taken};
+use crate::c51::{self, Support, argmax, project};
+use crate::distribution::Heads;
 use crate::error::CpuError;
 use crate::group::{ParameterGroup, Weights, check_len};
 use crate::hyper::Hyper;
 use crate::init::init_flat;
-use crate::network::{Forward, Network};
-use crate::ops::{softmax, to_vec};
-use crate::optimizer::{clip_scale, ema, norm};
+use crate::network::{Forward, Network, taken_logits};
+use crate::ops::to_vec;
+use crate::optimizer::{Adam, clip_scale, ema, norm};
 use crate::real::Real;
+use crate::state::LearnerState;
+use crate::values::{Activations, Decision, Evaluation, StepMetrics};
 
 /// The learner that trains where there is no GPU.
 pub type CpuLearner = Learner<f32>;
@@ -26,105 +29,6 @@ pub enum Net {
     Online,
     /// Its moving average.
     Target,
-}
-
-/// Q values and the greedy action of each branch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision<T> {
-    /// Q, [batch, sum n_d], branch after branch.
-    pub q: Vec<T>,
-    /// argmax of each branch, the lowest index among equals, [batch, branches].
-    pub greedy: Vec<u32>,
-}
-
-/// Every value of a forward pass, row-major (see [`Forward`] for the axes).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Activations<T> {
-    /// [batch, H1].
-    pub h1: Vec<T>,
-    /// [batch, H2].
-    pub h2: Vec<T>,
-    /// [batch, atoms].
-    pub value: Vec<T>,
-    /// Per branch, [batch, actions, atoms].
-    pub advantages: Vec<Vec<T>>,
-    /// Per branch, [batch, actions, atoms].
-    pub logits: Vec<Vec<T>>,
-    /// Per branch, [batch, actions, atoms].
-    pub probabilities: Vec<Vec<T>>,
-    /// Per branch, [batch, actions].
-    pub q: Vec<Vec<T>>,
-}
-
-/// Loss of a batch with every intermediate and the gradient, before any update.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Evaluation<T> {
-    /// a*, greedy actions of the online network in s', [batch, branches].
-    pub next_actions: Vec<u32>,
-    /// m, projected target distributions, [batch, branches, atoms].
-    pub target_mass: Vec<T>,
-    /// Target mass strictly below the support, [batch, branches].
-    pub clipped_low: Vec<T>,
-    /// Target mass strictly above the support, [batch, branches].
-    pub clipped_high: Vec<T>,
-    /// log p of the taken actions, [batch, branches, atoms].
-    pub log_probabilities: Vec<T>,
-    /// Cross-entropy, [batch, branches].
-    pub cross_entropy_per_branch: Vec<T>,
-    /// Its mean over the branches, not importance-weighted, [batch].
-    pub cross_entropy: Vec<T>,
-    /// E_m[z] - Q_d(s, a_d), [batch, branches].
-    pub td_per_branch: Vec<T>,
-    /// Mean over the branches of its absolute value, [batch].
-    pub td: Vec<T>,
-    /// Mean over batch and branches of Q_d(s, a_d).
-    pub mean_q: f64,
-    /// Mean over the batch of weight times cross-entropy.
-    pub loss: T,
-    /// dloss/dparameters of the main network in its flat layout, not clipped.
-    pub gradient: Vec<T>,
-    /// Euclidean norm of the gradient.
-    pub gradient_norm: f64,
-}
-
-/// What a training step reports.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepMetrics<T> {
-    /// Mean over the batch of weight times cross-entropy, before the update.
-    pub loss: f64,
-    /// Norm of the gradient before the clip.
-    pub grad_norm: f64,
-    /// Mean over the branches of |E_m[z] - Q|, per sample, [batch].
-    pub td: Vec<T>,
-    /// Cross-entropy per sample, not importance-weighted, [batch].
-    pub cross_entropy: Vec<T>,
-    /// Mean over batch and branches of Q of the taken actions.
-    pub mean_q: f64,
-    /// Fraction of the target mass strictly below the support.
-    pub clipped_low: f64,
-    /// Fraction of the target mass strictly above the support.
-    pub clipped_high: f64,
-    /// True when the gradient norm was not finite: parameters, moments, target and step counter are unchanged.
-    pub skipped: bool,
-}
-
-/// Everything a checkpoint needs to go on bit for bit; flat vectors are in the layout of the main network.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LearnerState<T> {
-    /// Online parameters.
-    pub online: Vec<T>,
-    /// Target parameters.
-    pub target: Vec<T>,
-    /// Adam's first moments.
-    pub m: Vec<T>,
-    /// Adam's second moments.
-    pub v: Vec<T>,
-    /// Adam steps taken; skipped ones do not count.
-    pub step: u64,
-    /// Steps skipped for a non-finite gradient norm.
-    pub skipped: u64,
-    /// How many of them were the latest steps in a row.
-    pub skipped_in_row: u32,
 }
 
 /// Online and target network, optimizer, and the C51 loss with Double DQN targets.
@@ -166,10 +70,9 @@ impl<T: Real> Learner<T> {
         shape.check().map_err(CpuError::Shape)?;
         hyper.check()?;
         let layout = Layout::main(shape);
-        let support = Support::new(shape);
         Ok(Self {
-            network: Network::new(shape, &support)?,
-            support,
+            network: Network::new(shape),
+            support: Support::new(shape),
             target_weights: Weights::constant(&layout, &target)?,
             main: ParameterGroup::new(layout, online)?,
             target,
@@ -217,9 +120,8 @@ impl<T: Real> Learner<T> {
     /// # Errors
     /// A length that is no multiple of S, or a Q value that is not finite.
     pub fn act(&self, states: &[T]) -> Result<Decision<T>, CpuError> {
-        let forward = self.run(&self.main.weights().detached(), states)?;
-        let q = self.branch_q(&forward)?;
-        let batch = states.len() / self.shape.state;
+        let heads = Heads::<T>::new(&self.run(&self.main.weights().detached(), states)?)?;
+        let (batch, q) = (heads.batch(), heads.q_values(&self.support));
         let mut decision = Decision {
             q: Vec::with_capacity(batch * self.shape.actions()),
             greedy: Vec::with_capacity(batch * self.shape.branches.len()),
@@ -247,17 +149,25 @@ impl<T: Real> Learner<T> {
             Net::Online => self.run(&self.main.weights().detached(), states)?,
             Net::Target => self.run(&self.target_weights, states)?,
         };
-        let all =
-            |tensors: &[Tensor]| tensors.iter().map(to_vec).collect::<candle_core::Result<Vec<Vec<T>>>>();
-        let probabilities = forward.logits.iter().map(softmax).collect::<candle_core::Result<Vec<_>>>()?;
+        let heads = Heads::new(&forward)?;
+        let (mut logits, mut probabilities) = (Vec::new(), Vec::new());
+        for d in 0..self.shape.branches.len() {
+            let (mut l, mut p): (Vec<T>, Vec<T>) = (Vec::new(), Vec::new());
+            heads.each(d, |_, _, logits, probabilities| {
+                l.extend_from_slice(logits);
+                p.extend_from_slice(probabilities);
+            });
+            logits.push(l);
+            probabilities.push(p);
+        }
         Ok(Activations {
             h1: to_vec(&forward.h1)?,
             h2: to_vec(&forward.h2)?,
             value: to_vec(&forward.value)?,
-            advantages: all(&forward.advantages)?,
-            logits: all(&forward.logits)?,
-            probabilities: all(&probabilities)?,
-            q: self.branch_q(&forward)?,
+            advantages: forward.advantages.iter().map(to_vec).collect::<candle_core::Result<_>>()?,
+            logits,
+            probabilities,
+            q: heads.q_values(&self.support),
         })
     }
 
@@ -268,14 +178,16 @@ impl<T: Real> Learner<T> {
     pub fn evaluate(&self, batch: &C51Batch<T>) -> Result<Evaluation<T>, CpuError> {
         batch.check(&self.shape)?;
         let (samples, branches, atoms) = (batch.len(), self.shape.branches.len(), self.shape.atoms);
-        let next_actions = self.greedy(&self.run(&self.main.weights().detached(), &batch.next_states)?)?;
-        let next = self.run(&self.target_weights, &batch.next_states)?;
-        let next_probabilities: Vec<T> = to_vec(&softmax(&taken(&next.logits, &next_actions)?)?)?;
-        let target = project(&self.support, &next_probabilities, branches, &batch.rewards, &batch.discounts);
+        let next_online = Heads::new(&self.run(&self.main.weights().detached(), &batch.next_states)?)?;
+        let next_actions = self.greedy(&next_online);
+        let next_target = Heads::new(&self.run(&self.target_weights, &batch.next_states)?)?;
+        let next = next_target.taken_probabilities(&next_actions);
+        let target = project(&self.support, &next, branches, &batch.rewards, &batch.discounts);
 
         let online = self.run(self.main.weights(), &batch.states)?;
+        let logits = taken_logits::<T>(&online.value, &online.advantages, &batch.actions)?;
         let mass = Tensor::from_slice(&target.mass, (samples, branches, atoms), &Device::Cpu)?;
-        let ce = c51::cross_entropy(&taken(&online.logits, &batch.actions)?, &mass)?;
+        let ce = c51::cross_entropy(&logits, &mass)?;
         let per_sample = c51::per_sample(&ce.per_branch)?;
         let weights = Tensor::from_slice(&batch.weights, samples, &Device::Cpu)?;
         let loss = c51::weighted_mean(&per_sample, &weights)?;
@@ -365,7 +277,7 @@ impl<T: Real> Learner<T> {
     pub fn import(&mut self, state: LearnerState<T>) -> Result<(), CpuError> {
         state.check(self.main.layout())?;
         let target_weights = Weights::constant(self.main.layout(), &state.target)?;
-        self.main.restore(state.online, crate::optimizer::Adam { m: state.m, v: state.v })?;
+        self.main.restore(state.online, Adam { m: state.m, v: state.v })?;
         self.target_weights = target_weights;
         self.target = state.target;
         self.step = state.step;
@@ -383,48 +295,14 @@ impl<T: Real> Learner<T> {
         Ok(self.network.forward(weights, &states)?)
     }
 
-    /// Q of each branch on the host, [batch, actions of d].
-    fn branch_q(&self, forward: &Forward) -> Result<Vec<Vec<T>>, CpuError> {
-        Ok(self.network.q_values(forward)?.iter().map(to_vec).collect::<candle_core::Result<_>>()?)
-    }
-
     /// Greedy action of each branch, [batch, branches].
-    fn greedy(&self, forward: &Forward) -> Result<Vec<u32>, CpuError> {
-        let q = self.branch_q(forward)?;
-        let batch = q[0].len() / self.shape.branches[0];
-        let mut greedy = Vec::with_capacity(batch * q.len());
-        for row in 0..batch {
+    fn greedy(&self, heads: &Heads<T>) -> Vec<u32> {
+        let q = heads.q_values(&self.support);
+        let mut greedy = Vec::with_capacity(heads.batch() * q.len());
+        for row in 0..heads.batch() {
             greedy
                 .extend(q.iter().zip(&self.shape.branches).map(|(q, &n)| argmax(&q[row * n..][..n]) as u32));
         }
-        Ok(greedy)
-    }
-}
-
-impl<T: Real> LearnerState<T> {
-    /// Checks lengths, that every value is finite, that second moments are not negative and that padding is zero.
-    fn check(&self, layout: &Layout) -> Result<(), CpuError> {
-        let mut is_parameter = vec![false; layout.len];
-        for t in &layout.tensors {
-            is_parameter[t.offset..t.offset + t.len()].fill(true);
-        }
-        let vectors = [("online", &self.online), ("target", &self.target), ("m", &self.m), ("v", &self.v)];
-        for (what, values) in vectors {
-            check_len(&format!("learner state: {what}"), values.len(), layout.len)?;
-            for (index, (&x, &parameter)) in values.iter().zip(&is_parameter).enumerate() {
-                let value = x.to_f64();
-                let expected = if !x.is_finite() {
-                    "a finite number"
-                } else if !parameter && value != 0.0 {
-                    "0, it is padding"
-                } else if what == "v" && value < 0.0 {
-                    "0 or more, it is a mean of squares"
-                } else {
-                    continue;
-                };
-                return Err(CpuError::State { what, index, value, expected });
-            }
-        }
-        Ok(())
+        greedy
     }
 }

@@ -4,10 +4,12 @@ use candle_core::FloatDType;
 
 /// f32 (training without a GPU) or f64 (the oracle of the tests).
 ///
-/// candle's own trait covers the four operations and the conversions; the optimizer also needs these.
+/// candle's own trait covers the four operations and the conversions; the optimizer and the softmax also need these.
 pub trait Real: FloatDType + Default {
     /// Square root, correctly rounded.
     fn sqrt(self) -> Self;
+    /// e to this power.
+    fn exp(self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
 }
@@ -15,6 +17,10 @@ pub trait Real: FloatDType + Default {
 impl Real for f32 {
     fn sqrt(self) -> Self {
         f32::sqrt(self)
+    }
+
+    fn exp(self) -> Self {
+        f32::exp(self)
     }
 
     fn is_finite(self) -> bool {
@@ -25,6 +31,10 @@ impl Real for f32 {
 impl Real for f64 {
     fn sqrt(self) -> Self {
         f64::sqrt(self)
+    }
+
+    fn exp(self) -> Self {
+        f64::exp(self)
     }
 
     fn is_finite(self) -> bool {

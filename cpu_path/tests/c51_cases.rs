@@ -2,9 +2,9 @@
 
 use candle_core::{Device, Tensor, Var};
 use cpu_path::Real;
-use cpu_path::c51::{Projection, Support, cross_entropy, per_sample, project, taken, weighted_mean};
-use cpu_path::network::dueling;
-use cpu_path::ops::softmax;
+use cpu_path::c51::{Projection, Support, cross_entropy, per_sample, project, weighted_mean};
+use cpu_path::distribution::Heads;
+use cpu_path::network::{taken, taken_logits};
 use settings::ModelShape;
 
 use crate::support::{Case, narrow, number, numbers};
@@ -138,18 +138,33 @@ fn c08_loss_is_a_mean_over_branches_weighted_once() {
 
 fn advantage_mean_per_atom<T: Real>() {
     let case = Case::read("C10");
-    let tensor = |key: &str, shape: &[usize]| {
-        Tensor::from_vec(narrow::<T>(&numbers(case.input(key))), shape, &Device::Cpu).unwrap()
-    };
-    let logits = dueling(&tensor("V[n]", &[1, 4]), &tensor("A[a][n]", &[1, 3, 4])).unwrap();
-    let host = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<T>().unwrap();
-    case.assert_values("logits", &host(&logits), case.expected("logits"), &[]);
-    let probabilities = softmax(&logits).unwrap();
-    case.assert_values("probs", &host(&probabilities), case.expected("probs"), &[]);
-    let z = tensor("support", &[4, 1]);
-    let q = probabilities.reshape((3, 4)).unwrap().matmul(&z).unwrap();
+    let (value, advantage) = (numbers(case.input("V[n]")), numbers(case.input("A[a][n]")));
+    let z = numbers(case.input("support"));
+    let support =
+        Support::new(&ModelShape { atoms: 4, v_min: z[0] as f32, v_max: z[3] as f32, ..Default::default() });
+    assert!(case.close(support.atoms(), &z));
+
+    // Without a gradient: all actions at once.
+    let heads = Heads::from_parts(narrow::<T>(&value), vec![narrow(&advantage)], 4);
+    let (mut logits, mut probabilities) = (Vec::new(), Vec::new());
+    heads.each(0, |_, _, l, p| {
+        logits.extend_from_slice(l);
+        probabilities.extend_from_slice(p);
+    });
+    case.assert_values("logits", &logits, case.expected("logits"), &[]);
+    case.assert_values("probs", &probabilities, case.expected("probs"), &[]);
     let wrong = [&case.known_wrong("mean_over_all")["Q"], &case.known_wrong("mean_over_atoms")["Q"]];
-    case.assert_values("Q", &host(&q), case.expected("Q"), &wrong);
+    case.assert_values("Q", &heads.q_values(&support)[0], case.expected("Q"), &wrong);
+    assert!(heads.taken_probabilities(&[1]) == probabilities[4..8]);
+
+    // With a gradient: one action at a time.
+    let value = Tensor::from_vec(narrow::<T>(&value), (1, 4), &Device::Cpu).unwrap();
+    let advantage = Tensor::from_vec(narrow::<T>(&advantage), (1, 3, 4), &Device::Cpu).unwrap();
+    for action in 0..3 {
+        let got = taken_logits::<T>(&value, std::slice::from_ref(&advantage), &[action]).unwrap();
+        let got: Vec<T> = got.flatten_all().unwrap().to_vec1().unwrap();
+        case.assert_values("taken logits", &got, &case.expected("logits")[action as usize], &[]);
+    }
 }
 
 #[test]
