@@ -15,8 +15,15 @@ pub mod bias_lrelu;
 pub mod c51_cases;
 pub mod c51_loss;
 pub mod dueling_q;
+pub mod gemm;
+pub mod golden_step;
 pub mod gradient_norm;
+pub mod market;
+pub mod market_count;
+pub mod market_observe;
+pub mod market_step;
 pub mod philox_fill;
+pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
 pub mod step_signals;
@@ -51,8 +58,14 @@ macro_rules! for_each_body {
             }
             c51_cases { c02_integer_positions, c04_clipping, c06_extreme_logits, c08_branches_and_weights }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
+            gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
+            golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, non_finite_shows }
+            market_count { turns_of_the_ring, contract }
+            market_observe { first_observation }
+            market_step { truncated_episodes, ruined_accounts, backtest_log }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
+            regression { barrier, shuffle }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
             step_signals { means_and_counters, history_wraps, counts_skipped_steps }

@@ -1,0 +1,96 @@
+//! Matrix products on the Rust kernels, each kernel at the size of a layer of P1-core (SPEC section 9): forward over s
+//! and s' together, data gradient, weight gradient with the bias gradient in four splits.
+
+mod device;
+
+use std::process::ExitCode;
+
+use criterion::Throughput;
+use cuda_std::Buf;
+use device::Bench;
+use gpu::kernels::gemm::{DataKernel, Extra, Product, WeightKernel};
+use host::error::ExecError;
+use host::exec::{Exec, Lane, Memory};
+
+const BATCH: usize = 1024;
+const WIDTH: usize = 256;
+const SLOPE: f32 = 0.01;
+
+/// Multiply-adds count as two operations.
+fn operations(product: &Product) -> Throughput {
+    Throughput::Elements(2 * (product.m * product.n * product.k) as u64)
+}
+
+/// A product with dense buffers of these sizes.
+fn product(
+    bench: &mut Bench,
+    (m, n, k): (usize, usize, usize),
+    strides: [usize; 3],
+    extra: usize,
+) -> Result<Product, ExecError> {
+    let [lda, ldb, ldc] = strides;
+    let a = bench.random("a", m * k)?;
+    let b = bench.random("b", n * k)?;
+    let c: Buf<f32> = bench.exec.alloc("c", m * n)?;
+    let extra = bench.random("extra", extra)?;
+    Ok(Product { m, n, k, a: (a, lda), b: (b, ldb), c: (c, ldc), extra: Some(extra) })
+}
+
+fn data<K: DataKernel>(bench: &mut Bench, product: &Product, extra: Extra) -> Result<(), ExecError> {
+    let Product { m, n, k, .. } = *product;
+    let kernel = K::of(extra, std::slice::from_ref(product)).expect("sizes that fit");
+    bench.sequence(K::DECL.name, &format!("{m} x {n} x {k}"), operations(product), move |exec, _| {
+        exec.launch(Lane::MAIN, &kernel)
+    })
+}
+
+fn weight<K: WeightKernel>(bench: &mut Bench, product: &Product, splits: usize) -> Result<(), ExecError> {
+    let Product { m, n, k, .. } = *product;
+    let plane = (m * n + m) as u32;
+    let kernel = K::of(splits as u32, plane, std::slice::from_ref(product)).expect("sizes that fit");
+    let workload = format!("{m} x {n} x {k}, {splits} splits");
+    bench.sequence(K::DECL.name, &workload, operations(product), move |exec, _| {
+        exec.launch(Lane::MAIN, &kernel)
+    })
+}
+
+fn main() -> ExitCode {
+    device::run(|bench| {
+        let forward = product(bench, (2 * BATCH, WIDTH, WIDTH), [WIDTH; 3], WIDTH)?;
+        macro_rules! forward {
+            ($($kernel:ident)*) => { $(data::<gpu::kernels::gemm::$kernel>(bench, &forward, Extra::Bias(SLOPE))?;)* };
+        }
+        forward!(GemmNtFp32Huge GemmNtFp32Large GemmNtFp32Medium GemmNtFp32Small);
+        forward!(GemmNtTf32Huge GemmNtTf32Large GemmNtTf32Medium GemmNtTf32Small);
+        forward!(GemmNtBf16Huge GemmNtBf16Large GemmNtBf16Medium GemmNtBf16Small);
+
+        let backward = product(bench, (BATCH, WIDTH, 2 * WIDTH), [2 * WIDTH, WIDTH, WIDTH], BATCH * WIDTH)?;
+        macro_rules! backward {
+            ($($kernel:ident)*) => { $(data::<gpu::kernels::gemm::$kernel>(bench, &backward, Extra::Activations(SLOPE))?;)* };
+        }
+        backward!(GemmNnFp32Huge GemmNnFp32Large GemmNnFp32Medium GemmNnFp32Small);
+        backward!(GemmNnTf32Huge GemmNnTf32Large GemmNnTf32Medium GemmNnTf32Small);
+        backward!(GemmNnBf16Huge GemmNnBf16Large GemmNnBf16Medium GemmNnBf16Small);
+
+        const SPLITS: usize = 4;
+        let (d, x) = (bench.random("d", BATCH * WIDTH)?, bench.random("x", BATCH * WIDTH)?);
+        let planes: Buf<f32> = bench.exec.alloc("gradient", SPLITS * (WIDTH * WIDTH + WIDTH))?;
+        let bias = planes.slice(WIDTH * WIDTH, planes.len() - WIDTH * WIDTH);
+        let gradient = Product {
+            m: WIDTH,
+            n: WIDTH,
+            k: BATCH,
+            a: (d, WIDTH),
+            b: (x, WIDTH),
+            c: (planes, WIDTH),
+            extra: Some(bias),
+        };
+        macro_rules! gradient {
+            ($($kernel:ident)*) => { $(weight::<gpu::kernels::gemm::$kernel>(bench, &gradient, SPLITS)?;)* };
+        }
+        gradient!(GemmTnFp32Huge GemmTnFp32Large GemmTnFp32Medium GemmTnFp32Small);
+        gradient!(GemmTnTf32Huge GemmTnTf32Large GemmTnTf32Medium GemmTnTf32Small);
+        gradient!(GemmTnBf16Huge GemmTnBf16Large GemmTnBf16Medium GemmTnBf16Small);
+        Ok(())
+    })
+}
