@@ -1,10 +1,10 @@
 //! Tests that need a GPU, one program. All are ignored where tests usually run, and none passes without a GPU:
 //! `scripts/gpu-check.sh` runs them.
 
-#[path = "../kernels/mod.rs"]
-mod kernels;
 mod cublaslt;
 mod graph;
+#[path = "../kernels/mod.rs"]
+mod kernels;
 mod same_bits;
 mod step;
 
