@@ -127,7 +127,8 @@ impl<'a> Collector<'a> {
     pub(crate) fn push(&mut self, number: u64, row: Result<Row, Box<RowError>>) -> Result<(), BarError> {
         self.rows += 1;
         if self.rows > self.options.max_rows {
-            let message = format!("more than {} rows; raise max_rows if that is meant", self.options.max_rows);
+            let message =
+                format!("more than {} rows; raise max_rows if that is meant", self.options.max_rows);
             return Err(BarError::file(self.file, message));
         }
         let checked = row.and_then(|row| self.check_values(number, row));
@@ -179,13 +180,7 @@ impl<'a> Collector<'a> {
             }
             if price <= 0.0 {
                 let detail = "log returns need prices above zero";
-                return Err(self.error(
-                    number,
-                    column,
-                    price.to_string(),
-                    Problem::NonPositivePrice,
-                    detail,
-                ));
+                return Err(self.error(number, column, price.to_string(), Problem::NonPositivePrice, detail));
             }
             if !(1.0 / LARGEST..=LARGEST).contains(&price) {
                 let detail = format!("expected {:e} to {LARGEST:e}", 1.0 / LARGEST);
@@ -242,8 +237,9 @@ impl<'a> Collector<'a> {
         let kept = self.bars.bar(last);
         let keep_last = self.options.repairs(Repair::KeepLast);
         let equal = kept == bar;
-        let droppable =
-            keep_last || self.options.repairs(Repair::KeepFirst) || (equal && self.options.repairs(Repair::DropDuplicates));
+        let droppable = keep_last
+            || self.options.repairs(Repair::KeepFirst)
+            || (equal && self.options.repairs(Repair::DropDuplicates));
         if !droppable {
             let same = if equal { "with the same values" } else { "with other values" };
             let detail = format!("{} has the same time {same}", (self.place)(self.numbers[last]));
@@ -283,12 +279,6 @@ impl<'a> Collector<'a> {
         let zeros = self.bars.volume.iter().filter(|volume| **volume == 0.0).count() as u64;
         let zero_volume = if self.bars.has_volume { zeros } else { 0 };
         let places = self.numbers.iter().map(|&number| (self.place)(number)).collect();
-        Ok(Collected {
-            bars: self.bars,
-            places,
-            rows: self.rows,
-            zero_volume,
-            repaired: self.repaired,
-        })
+        Ok(Collected { bars: self.bars, places, rows: self.rows, zero_volume, repaired: self.repaired })
     }
 }

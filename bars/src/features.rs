@@ -110,11 +110,9 @@ impl FeatureMaker {
         let (volume_change, volume_zscore) = volume_features(&bars.volume[t - last..=t]);
 
         let returns = VOLATILITY_RETURNS.min(last);
-        let squares: f64 =
-            (last + 1 - returns..=last).map(|k| (log_close[k] - log_close[k - 1]).powi(2)).sum();
-        let distance: f64 = (1..=last)
-            .map(|k| self.weights[k] * (log_close[last] - log_close[last - k]))
-            .sum();
+        let squares: f64 = (last + 1 - returns..=last).map(|k| square(log_close[k] - log_close[k - 1])).sum();
+        let distance: f64 =
+            (1..=last).map(|k| self.weights[k] * (log_close[last] - log_close[last - k])).sum();
         let elapsed = (bars.time_ms[t] - bars.time_ms[t - 1]) as f64 / self.interval_ms as f64;
         [
             log_close[last] - log_close[last - 1],
@@ -144,6 +142,11 @@ fn volume_features(volumes: &[f64]) -> (f64, f64) {
     if volumes.iter().all(|volume| *volume == last) {
         return (change, 0.0);
     }
-    let variance = volumes.iter().map(|volume| ((volume - mean) / mean).powi(2)).sum::<f64>() / count;
+    let variance = volumes.iter().map(|volume| square((volume - mean) / mean)).sum::<f64>() / count;
     (change, (last - mean) / mean / variance.sqrt())
+}
+
+/// x x; `powi` does not promise the same bits everywhere.
+fn square(x: f64) -> f64 {
+    x * x
 }

@@ -140,13 +140,7 @@ fn assemble(
 }
 
 /// Inserts flat bars at the previous close into short gaps: only the past is used. Returns how many.
-fn fill(
-    name: &str,
-    bars: &mut Bars,
-    calendar: &Calendar,
-    most: u32,
-    max_rows: u64,
-) -> Result<u64, BarError> {
+fn fill(name: &str, bars: &mut Bars, calendar: &Calendar, most: u32, max_rows: u64) -> Result<u64, BarError> {
     let short: Vec<&Missing> = calendar.gaps.iter().filter(|gap| gap.bars <= u64::from(most)).collect();
     let added: u64 = short.iter().map(|gap| gap.bars).sum();
     if bars.len() as u64 + added > max_rows {

@@ -147,11 +147,7 @@ pub fn prepare(loaded: &Loaded, options: &PrepareOptions) -> Result<Prepared, Ba
 ///
 /// # Errors
 /// As for [`prepare`].
-pub fn prepare_fold(
-    loaded: &Loaded,
-    fold: &Fold,
-    options: &PrepareOptions,
-) -> Result<Prepared, BarError> {
+pub fn prepare_fold(loaded: &Loaded, fold: &Fold, options: &PrepareOptions) -> Result<Prepared, BarError> {
     let (bars, calendar) = (&loaded.bars, &loaded.calendar);
     let reach = options.reach();
     fold.check(bars.len(), &calendar.segments, reach, options.split.embargo)?;
@@ -167,11 +163,7 @@ pub fn prepare_fold(
 ///
 /// # Errors
 /// If the file's bar interval is not the one trained on, or `fitted` is damaged.
-pub fn apply(
-    loaded: &Loaded,
-    fitted: &Fitted,
-    bars_per_year: Option<f64>,
-) -> Result<MarketData, BarError> {
+pub fn apply(loaded: &Loaded, fitted: &Fitted, bars_per_year: Option<f64>) -> Result<MarketData, BarError> {
     fitted.normaliser.check(FEATURES)?;
     if !(fitted.reward_scale.is_finite() && fitted.reward_scale > 0.0) {
         return Err(BarError::option("reward_scale", fitted.reward_scale, "expected a positive number"));
@@ -215,12 +207,7 @@ fn fit(
             "the training prices have constant returns: there is nothing to learn from".to_owned(),
         ));
     }
-    Ok(Fitted {
-        normaliser,
-        reward_scale,
-        lookback: maker.lookback(),
-        interval_ms: maker.interval_ms(),
-    })
+    Ok(Fitted { normaliser, reward_scale, lookback: maker.lookback(), interval_ms: maker.interval_ms() })
 }
 
 fn market_data(

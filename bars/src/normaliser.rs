@@ -59,7 +59,9 @@ impl Normaliser {
             }
         }
         if let Some(feature) = squares.iter().position(|square: &f64| !square.is_finite()) {
-            return Err(BarError::Split(format!("feature {feature} is not finite or too large in the training part")));
+            return Err(BarError::Split(format!(
+                "feature {feature} is not finite or too large in the training part"
+            )));
         }
         let std = squares.iter().zip(&extremes).map(|(square, (low, high))| {
             let std = (square / count as f64).sqrt();
@@ -96,7 +98,11 @@ impl Normaliser {
             return Ok(());
         }
         let value = format!("{} means, {} deviations, clip {}", self.mean.len(), self.std.len(), self.clip);
-        Err(BarError::option("normaliser", value, format!("expected {width} finite means, deviations above 0, clip above 0")))
+        Err(BarError::option(
+            "normaliser",
+            value,
+            format!("expected {width} finite means, deviations above 0, clip above 0"),
+        ))
     }
 }
 

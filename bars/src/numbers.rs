@@ -92,11 +92,8 @@ impl NumberFormat {
                 at += 1;
             } else if mark > 0 {
                 // 1 to 3 digits before the first mark, exactly 3 between marks, no leading zero group.
-                let full = if marks == 0 {
-                    (1..=3).contains(&group) && leading != Some(&b'0')
-                } else {
-                    group == 3
-                };
+                let full =
+                    if marks == 0 { (1..=3).contains(&group) && leading != Some(&b'0') } else { group == 3 };
                 if !full {
                     return None;
                 }

@@ -53,7 +53,8 @@ fn decode<R: ChunkReader + 'static>(
     reader: R,
     options: &LoadOptions,
 ) -> Result<(Collected, ParquetFormat), BarError> {
-    let wrong = |error: &dyn std::fmt::Display| BarError::file(file, format!("damaged Parquet file: {error}"));
+    let wrong =
+        |error: &dyn std::fmt::Display| BarError::file(file, format!("damaged Parquet file: {error}"));
     let builder = ParquetRecordBatchReaderBuilder::try_new(reader).map_err(|error| wrong(&error))?;
     let schema = builder.schema().clone();
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -97,7 +98,9 @@ fn decode<R: ChunkReader + 'static>(
     for group in builder.metadata().row_groups() {
         for (leaf, chunk) in group.columns().iter().enumerate() {
             let most = ALLOWANCE + BYTES_PER_ROW * u64::try_from(group.num_rows()).unwrap_or(0);
-            if mask.leaf_included(leaf) && u64::try_from(chunk.uncompressed_size()).is_ok_and(|size| size > most) {
+            if mask.leaf_included(leaf)
+                && u64::try_from(chunk.uncompressed_size()).is_ok_and(|size| size > most)
+            {
                 let message = format!(
                     "column {} claims {} bytes for {} rows",
                     chunk.column_path(),
@@ -108,11 +111,8 @@ fn decode<R: ChunkReader + 'static>(
             }
         }
     }
-    let reader = builder
-        .with_projection(mask)
-        .with_batch_size(BATCH)
-        .build()
-        .map_err(|error| wrong(&error))?;
+    let reader =
+        builder.with_projection(mask).with_batch_size(BATCH).build().map_err(|error| wrong(&error))?;
     let table = Table { file, options, columns: &columns, names: &names, used, adjusted };
     let (collected, unit) = table.read(reader, time)?;
     Ok((collected, ParquetFormat { time: time.describe(&time_type, unit), columns }))
@@ -141,8 +141,9 @@ impl TimeColumn {
             DataType::Date32 => TimeColumn::Days,
             DataType::Int64 | DataType::Int32 | DataType::UInt64 | DataType::UInt32 => TimeColumn::Integer,
             other => {
-                let message =
-                    format!("column {name:?} has type {other}; expected a timestamp, a date or an integer epoch");
+                let message = format!(
+                    "column {name:?} has type {other}; expected a timestamp, a date or an integer epoch"
+                );
                 return Err(BarError::file(file, message));
             }
         })
@@ -205,8 +206,8 @@ impl Table<'_> {
         });
         let mut number = 0;
         for batch in reader {
-            let batch = batch
-                .map_err(|error| BarError::file(self.file, format!("damaged Parquet file: {error}")))?;
+            let batch =
+                batch.map_err(|error| BarError::file(self.file, format!("damaged Parquet file: {error}")))?;
             let batch = self.cast(&batch)?;
             for i in 0..batch.time.len() {
                 number += 1;
@@ -239,7 +240,9 @@ impl Table<'_> {
         let numbers = self.columns.prices.into_iter().chain(self.columns.volume).chain(self.adjusted);
         Ok(Batch {
             time: cast(self.columns.time, &DataType::Int64)?,
-            numbers: numbers.map(|column| Ok((column, cast(column, &DataType::Float64)?))).collect::<Result<_, BarError>>()?,
+            numbers: numbers
+                .map(|column| Ok((column, cast(column, &DataType::Float64)?)))
+                .collect::<Result<_, BarError>>()?,
         })
     }
 
@@ -252,7 +255,8 @@ impl Table<'_> {
         time: TimeColumn,
         unit: &mut Option<EpochUnit>,
     ) -> Result<Row, Box<RowError>> {
-        let missing = |column: usize| collector.error(number, &self.names[column], "null", Problem::Missing, "");
+        let missing =
+            |column: usize| collector.error(number, &self.names[column], "null", Problem::Missing, "");
         if batch.time.is_null(i) {
             return Err(missing(self.columns.time));
         }

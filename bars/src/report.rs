@@ -67,7 +67,10 @@ impl Report {
                 100.0 * self.calendar.missing() as f64 / expected as f64
             ));
         }
-        if self.calendar.regular < 0.9 && self.calendar.interval_ms < DAY_MS && self.calendar.closures.is_empty() {
+        if self.calendar.regular < 0.9
+            && self.calendar.interval_ms < DAY_MS
+            && self.calendar.closures.is_empty()
+        {
             warnings.push(format!(
                 "only {:.0}% of the steps are one bar interval and no closures recur",
                 100.0 * self.calendar.regular
@@ -84,7 +87,12 @@ impl Report {
             None => return Ok(()),
             Some(Format::Csv(csv)) => {
                 let header = if csv.header { "header" } else { "no header" };
-                writeln!(f, "  format      CSV, delimiter {:?}, {header}, numbers like {}", csv.delimiter, csv.numbers.name())?;
+                writeln!(
+                    f,
+                    "  format      CSV, delimiter {:?}, {header}, numbers like {}",
+                    csv.delimiter,
+                    csv.numbers.name()
+                )?;
                 let zone = if csv.zoned { "" } else { ", no offset: taken as UTC" };
                 writeln!(f, "  timestamps  {}{zone}", csv.time)?;
                 &csv.columns
@@ -96,11 +104,20 @@ impl Report {
             }
         };
         if let Some(adjusted) = columns.adjusted {
-            writeln!(f, "  adjusted    column {:?} is there; price = adjusted uses it", columns.names[adjusted])?;
+            writeln!(
+                f,
+                "  adjusted    column {:?} is there; price = adjusted uses it",
+                columns.names[adjusted]
+            )?;
         }
         let ignored = columns.ignored();
         if !ignored.is_empty() {
-            writeln!(f, "  ignored     {} column(s): {}", ignored.len(), ignored[..ignored.len().min(LISTED)].join(", "))?;
+            writeln!(
+                f,
+                "  ignored     {} column(s): {}",
+                ignored.len(),
+                ignored[..ignored.len().min(LISTED)].join(", ")
+            )?;
         }
         Ok(())
     }
@@ -174,7 +191,13 @@ impl Report {
         for (problem, dropped) in &repaired.dropped {
             let places: Vec<_> = dropped.examples.iter().map(ToString::to_string).collect();
             let more = if dropped.count > places.len() as u64 { ", …" } else { "" };
-            writeln!(f, "  repairs     {} left out, {}: {}{more}", dropped.count, problem.text(), places.join(", "))?;
+            writeln!(
+                f,
+                "  repairs     {} left out, {}: {}{more}",
+                dropped.count,
+                problem.text(),
+                places.join(", ")
+            )?;
         }
         let counts = [
             (repaired.out_of_order, "row(s) stood behind a later one and were sorted"),

@@ -1,6 +1,7 @@
 //! Where a file's bytes come from, and how many of them one record may take.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -64,44 +65,110 @@ pub(crate) fn io_error(name: &str, source: io::Error) -> BarError {
     BarError::Io { file: name.to_owned(), source }
 }
 
-/// Bytes left for the current record, shared between the reader and who reads records from it.
-#[derive(Clone, Debug)]
-pub(crate) struct Budget(Rc<Cell<usize>>);
+/// What the reader of records shares with the bytes it reads from: how many it may still take for the
+/// current record, and where lines begin.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    left: Cell<usize>,
+    lines: RefCell<Lines>,
+}
 
-impl Budget {
+/// Beginnings of lines that are not blank: byte offset and line number, from the record being read on.
+///
+/// The CSV parser reports where it stopped, which is before blank lines and, with CRLF, before the line feed;
+/// so the line on which a record begins is found here.
+#[derive(Debug, Default)]
+struct Lines {
+    starts: VecDeque<(u64, u64)>,
+    offset: u64,
+    ended: u64,
+    within: bool,
+    carriage_return: bool,
+}
+
+impl Lines {
+    fn pass(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.carriage_return && byte != b'\n' {
+                self.end_line();
+            }
+            self.carriage_return = byte == b'\r';
+            match byte {
+                b'\n' => self.end_line(),
+                b'\r' => {}
+                _ if self.within => {}
+                _ => {
+                    self.within = true;
+                    self.starts.push_back((self.offset, self.ended + 1));
+                }
+            }
+            self.offset += 1;
+        }
+    }
+
+    fn end_line(&mut self) {
+        self.ended += 1;
+        self.within = false;
+    }
+}
+
+impl Feed {
     /// Longest record. With the parser's read-ahead, this much is the most a record can take.
     pub(crate) const RECORD: usize = 1 << 20;
 
     /// To be called before each record.
     pub(crate) fn renew(&self) {
-        self.0.set(Self::RECORD);
+        self.left.set(Self::RECORD);
+    }
+
+    /// Line of the record that the parser began to look for at this byte; offsets must not decrease.
+    pub(crate) fn line_at(&self, byte: u64) -> u64 {
+        let mut lines = self.lines.borrow_mut();
+        while lines.starts.front().is_some_and(|start| start.0 < byte) {
+            lines.starts.pop_front();
+        }
+        lines.starts.front().map_or(lines.ended + 1, |start| start.1)
     }
 }
 
 /// Passes bytes through until the budget is used up: one endless line or unclosed quote must not fill the
 /// memory.
-pub(crate) struct Budgeted<R> {
+pub(crate) struct Fed<R> {
     inner: R,
-    budget: Budget,
+    feed: Rc<Feed>,
 }
 
-impl<R: Read> Budgeted<R> {
-    pub(crate) fn new(inner: R) -> (Self, Budget) {
-        let budget = Budget(Rc::new(Cell::new(Budget::RECORD)));
-        (Self { inner, budget: budget.clone() }, budget)
+impl<R: Read> Fed<R> {
+    pub(crate) fn new(inner: R) -> (Self, Rc<Feed>) {
+        let feed = Rc::new(Feed::default());
+        (Self { inner, feed: feed.clone() }, feed)
     }
 }
 
-impl<R: Read> Read for Budgeted<R> {
+impl<R: Read> Read for Fed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.budget.0.get();
+        let left = self.feed.left.get();
         if left == 0 {
-            let text = format!("a record is longer than {} bytes (an unclosed quote?)", Budget::RECORD);
+            let text = format!("a record is longer than {} bytes (an unclosed quote?)", Feed::RECORD);
             return Err(io::Error::other(text));
         }
         let most = left.min(buffer.len());
         let read = self.inner.read(&mut buffer[..most])?;
-        self.budget.0.set(left - read);
+        self.feed.left.set(left - read);
+        self.feed.lines.borrow_mut().pass(&buffer[..read]);
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_as_an_editor_does() {
+        let mut lines = Lines::default();
+        lines.pass(b"a\nb\r\n\r\n\nc\rd\r\r");
+        lines.pass(b"\ne");
+        assert_eq!(lines.starts, [(0, 1), (2, 2), (8, 5), (10, 6), (14, 8)]);
     }
 }

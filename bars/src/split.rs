@@ -92,7 +92,7 @@ impl Fold {
         embargo: usize,
     ) -> Result<(), BarError> {
         reach.check()?;
-        let apart = reach.purge() + embargo;
+        let apart = reach.purge().saturating_add(embargo);
         let order = [(&self.train, &self.validation), (&self.validation, &self.test)];
         for (earlier, later) in order {
             if earlier.end.saturating_add(apart) > later.start && !later.is_empty() {
@@ -142,7 +142,11 @@ pub fn split(
     }
     if train + validation >= 1.0 {
         let value = format!("{train} + {validation}");
-        return Err(BarError::option("split.train + split.validation", value, "expected less than 1: the rest is the test part"));
+        return Err(BarError::option(
+            "split.train + split.validation",
+            value,
+            "expected less than 1: the rest is the test part",
+        ));
     }
     let first_end = (bars as f64 * train) as usize;
     let second_end = (bars as f64 * (train + validation)) as usize;
@@ -166,7 +170,7 @@ pub fn decisions(
 ) -> impl Iterator<Item = usize> + '_ {
     segments.iter().flat_map(move |segment| {
         let first = (segment.start + reach.back()).max(range.start);
-        let end = (segment.end - 1).min(range.end);
+        let end = segment.end.saturating_sub(1).min(range.end);
         first..end.max(first)
     })
 }

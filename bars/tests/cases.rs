@@ -85,7 +85,9 @@ fn c52_non_finite_and_missing_values_are_errors_or_counted() {
     assert!(bars.close.iter().chain(&bars.high).chain(&bars.low).all(|x| x.is_finite() && *x > 0.0));
 
     // The rows left out are gaps, not ordinary steps.
-    let loaded = load_bytes("C52_nonfinite.csv", &bytes, &LoadOptions { interval_ms: Some(60_000), ..options }).unwrap();
+    let loaded =
+        load_bytes("C52_nonfinite.csv", &bytes, &LoadOptions { interval_ms: Some(60_000), ..options })
+            .unwrap();
     let missing: Vec<u64> = loaded.calendar.gaps.iter().map(|gap| gap.bars).collect();
     assert_eq!(missing, [2, 4]);
 }

@@ -90,7 +90,9 @@ fn mixed_timestamp_formats_are_refused_with_both_lines() {
 
 #[test]
 fn impossible_timestamps_are_bad_rows() {
-    for bad in ["2017-02-30", "2017-02-01 25:00", "2017-02-01 22:60", "tomorrow", "2017-02-01 22:00 Mars", "1-2"] {
+    for bad in
+        ["2017-02-30", "2017-02-01 25:00", "2017-02-01 22:60", "tomorrow", "2017-02-01 22:00 Mars", "1-2"]
+    {
         let text = format!("time,open,high,low,close\n2017-01-31,1,2,0.5,1.5\n{bad},1,2,0.5,1.5\n");
         let error = row_error(&text, &LoadOptions::default());
         assert_eq!((error.problem, error.value.as_str()), (Problem::Timestamp, bad));
@@ -116,7 +118,9 @@ fn a_pattern_is_taken_literally() {
 fn delimiters_and_headers() {
     let rows = [["2017-02-01", "1.5", "2", "0.5", "1", "7"], ["2017-02-02", "1.25", "2", "0.5", "1", "8"]];
     for delimiter in [",", ";", "\t", "|"] {
-        for header in ["", "Date,Open,High,Low,Close,Volume\n", "\"<DATE>\",OPEN,HIGH,LOW,CLOSE,\"<TICKVOL>\"\n"] {
+        for header in
+            ["", "Date,Open,High,Low,Close,Volume\n", "\"<DATE>\",OPEN,HIGH,LOW,CLOSE,\"<TICKVOL>\"\n"]
+        {
             let mut text = header.replace(',', delimiter);
             for row in rows {
                 text += &(row.join(delimiter) + "\n");
@@ -180,7 +184,10 @@ fn number_formats_are_found_over_the_whole_file() {
     // 9.999 is a point or thousands; the other numbers decide.
     assert_eq!(open_of(["1.5", "2.25"], ';').unwrap(), [1.5, 2.25]);
     assert_eq!(open_of(["1,5", "2,25"], ';').unwrap(), [1.5, 2.25]);
-    assert_eq!(open_of(["\"1,500.25\"", "2.25"], ';').unwrap_err().row().unwrap().problem, Problem::OutsideRange);
+    assert_eq!(
+        open_of(["\"1,500.25\"", "2.25"], ';').unwrap_err().row().unwrap().problem,
+        Problem::OutsideRange
+    );
     assert_eq!(open_of(["2", "3"], ',').unwrap(), [2.0, 3.0]);
     // Nothing decides, and the delimiter suggests commas: refused.
     let error = open_of(["2", "3"], ';').unwrap_err().to_string();
@@ -211,12 +218,16 @@ fn thousands_marks_must_separate_threes() {
 
 #[test]
 fn adjusted_prices_scale_all_four() {
-    let text = "Date,Open,High,Low,Close,Adj Close,Volume\n2017-02-01,10,12,8,10,5,100\n2017-02-02,5,6,4,5,5,100\n";
+    let text =
+        "Date,Open,High,Low,Close,Adj Close,Volume\n2017-02-01,10,12,8,10,5,100\n2017-02-02,5,6,4,5,5,100\n";
     let raw = load_text(text).unwrap();
     assert_eq!(raw.bars.open, [10.0, 5.0]);
     let options = LoadOptions { price: Price::Adjusted, ..LoadOptions::default() };
     let adjusted = load_bytes("t.csv", text.as_bytes(), &options).unwrap().bars;
-    assert_eq!((adjusted.open[0], adjusted.high[0], adjusted.low[0], adjusted.close[0]), (5.0, 6.0, 4.0, 5.0));
+    assert_eq!(
+        (adjusted.open[0], adjusted.high[0], adjusted.low[0], adjusted.close[0]),
+        (5.0, 6.0, 4.0, 5.0)
+    );
     assert_eq!((adjusted.open[1], adjusted.volume[0]), (5.0, 100.0));
     let text = "Date,Open,High,Low,Close\n2017-02-01,10,12,8,10\n2017-02-02,5,6,4,5\n";
     assert!(error_text(text, &options).contains("Adj Close"));

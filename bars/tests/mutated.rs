@@ -14,8 +14,30 @@ const BASES: [&str; 3] = [
     "\u{feff}1704187800000|100|101|99|100\n1704187860000|100|101|99|100\n1704187920000|100|101|99|100\n",
 ];
 const TOKENS: [&str; 24] = [
-    "NaN", "inf", "-1", "0", "1e999", "1e-999", "", ",", ";", "\"", "\n", "\r", "\t", "|", "é", "\u{a0}", "9999999999999999999",
-    "-", ".", "24:00", "99/99/9999", "\0", "2024-01-02T09:31:00Z", "+14:00",
+    "NaN",
+    "inf",
+    "-1",
+    "0",
+    "1e999",
+    "1e-999",
+    "",
+    ",",
+    ";",
+    "\"",
+    "\n",
+    "\r",
+    "\t",
+    "|",
+    "é",
+    "\u{a0}",
+    "9999999999999999999",
+    "-",
+    ".",
+    "24:00",
+    "99/99/9999",
+    "\0",
+    "2024-01-02T09:31:00Z",
+    "+14:00",
 ];
 
 /// One change of the bytes.
@@ -84,7 +106,10 @@ fn check(bars: &Bars) {
     assert!(bars.time_ms.windows(2).all(|pair| pair[0] < pair[1]));
     for i in 0..bars.len() {
         let bar = bars.bar(i);
-        assert!(bar.low > 0.0 && bar.high.is_finite() && bar.volume >= 0.0 && bar.volume.is_finite(), "{bar:?}");
+        assert!(
+            bar.low > 0.0 && bar.high.is_finite() && bar.volume >= 0.0 && bar.volume.is_finite(),
+            "{bar:?}"
+        );
         assert!(bar.low <= bar.open && bar.open <= bar.high, "{bar:?}");
         assert!(bar.low <= bar.close && bar.close <= bar.high, "{bar:?}");
     }

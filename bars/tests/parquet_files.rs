@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, Date32Array, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    Array, ArrayRef, Date32Array, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray,
 };
 use bars::{BarError, LoadOptions, Loaded, Place, Problem, load_bytes, utc_text};
 
@@ -20,8 +21,13 @@ fn file(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
 /// Time column and close given, the other prices fixed.
 fn load(time: ArrayRef, close: ArrayRef) -> Result<Loaded, BarError> {
     let column = |x: f64| Arc::new(Float64Array::from(vec![x; time.len()])) as ArrayRef;
-    let columns =
-        vec![("Close", close), ("Date", time.clone()), ("Open", column(1.0)), ("High", column(2.0)), ("Low", column(0.5))];
+    let columns = vec![
+        ("Close", close),
+        ("Date", time.clone()),
+        ("Open", column(1.0)),
+        ("High", column(2.0)),
+        ("Low", column(0.5)),
+    ];
     load_bytes("t.parquet", &file(columns), &LoadOptions::default())
 }
 
@@ -55,7 +61,8 @@ fn prices_of_other_types() {
     assert_eq!(loaded.bars.close, [1.0, 2.0]);
     let error = load(times, Arc::new(StringArray::from(vec!["1", "2"]))).unwrap_err().to_string();
     assert!(error.contains("\"Close\" has type Utf8; expected numbers"), "{error}");
-    let error = load(Arc::new(StringArray::from(vec!["2017-01-01"])), closes(vec![1.0])).unwrap_err().to_string();
+    let error =
+        load(Arc::new(StringArray::from(vec!["2017-01-01"])), closes(vec![1.0])).unwrap_err().to_string();
     assert!(error.contains("\"Date\" has type Utf8"), "{error}");
 }
 
@@ -80,7 +87,10 @@ fn too_many_rows_are_refused_before_they_are_read() {
     let times: ArrayRef = Arc::new(Date32Array::from_iter_values(0..1000));
     let price = closes(vec![1.0; 1000]);
     let columns = ["time", "open", "high", "low", "close"];
-    let columns: Vec<_> = columns.iter().map(|name| (*name, if *name == "time" { times.clone() } else { price.clone() })).collect();
+    let columns: Vec<_> = columns
+        .iter()
+        .map(|name| (*name, if *name == "time" { times.clone() } else { price.clone() }))
+        .collect();
     let bytes = file(columns);
     let options = LoadOptions { max_rows: 999, ..LoadOptions::default() };
     let error = load_bytes("t.parquet", &bytes, &options).unwrap_err().to_string();

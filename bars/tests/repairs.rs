@@ -91,7 +91,8 @@ fn zero_volume_is_counted_refused_or_dropped() {
 fn without_repairs_the_report_says_so_and_with_repairs_it_counts() {
     let text = file(&[TWICE[0], "2017-01-01T01:00Z,1,2,0.5,oops,20", TWICE[3]]);
     let error = row_error(&text, &LoadOptions::default());
-    let expected = "t.csv: line 3, column close: \"oops\" not a number (to go on anyway: repair = drop-bad-rows)";
+    let expected =
+        "t.csv: line 3, column close: \"oops\" not a number (to go on anyway: repair = drop-bad-rows)";
     assert_eq!(error.to_string(), expected);
     let loaded = load_with(&text, &[Repair::DropBadRows]);
     assert!(loaded.report.to_string().contains("repairs     1 left out, not a number: line 3"));

@@ -41,14 +41,20 @@ fn a_portal_file_of_daily_equity_bars() {
     assert_eq!(loaded.calendar.interval_ms, 86_400_000);
     assert!(loaded.calendar.gaps.is_empty(), "{:?}", loaded.calendar.gaps);
     let count = |kind| loaded.calendar.closures.iter().filter(|closure| closure.kind == kind).count();
-    assert_eq!((count(ClosureKind::Holiday), count(ClosureKind::Extended)), (1, 1), "a Thursday and a Friday");
+    assert_eq!(
+        (count(ClosureKind::Holiday), count(ClosureKind::Extended)),
+        (1, 1),
+        "a Thursday and a Friday"
+    );
     assert!((loaded.calendar.bars_per_year - 260.0).abs() < 3.0);
 
     let options = LoadOptions { price: Price::Adjusted, ..LoadOptions::default() };
     let adjusted = sample("equity_1d.csv", &options);
     for t in [0, 299, 300, 599] {
         let factor = if t < 300 { 0.98 } else { 1.0 };
-        for (raw, scaled) in [(&loaded.bars.open, &adjusted.bars.open), (&loaded.bars.close, &adjusted.bars.close)] {
+        for (raw, scaled) in
+            [(&loaded.bars.open, &adjusted.bars.open), (&loaded.bars.close, &adjusted.bars.close)]
+        {
             // Six digits behind the point of prices near 500.
             assert!((scaled[t] / raw[t] - factor).abs() < 1e-8);
         }

@@ -86,7 +86,8 @@ impl Rules {
         for piece in edges.windows(2) {
             let middle = piece[0] + (piece[1] - piece[0]) / 2;
             let in_weekend = weekend.is_some_and(|(from, to)| from <= middle && middle < to);
-            if in_weekend || self.weekly(middle) || self.nightly(middle) {
+            let recurs = self.weekly(middle).unwrap_or(in_weekend);
+            if recurs || self.nightly(middle) {
                 current += piece[1] - piece[0];
             } else {
                 recurring += if current >= self.shortest { current } else { 0 };
@@ -101,9 +102,10 @@ impl Rules {
         }
     }
 
-    /// Missing in the same hour of neighbouring weeks. One side suffices, so that a change of clocks, after
-    /// which closures move by an hour, is followed at once; a week with a bar among four is tolerated.
-    fn weekly(&self, t: i64) -> bool {
+    /// Missing in the same hour of neighbouring weeks; None if the file has no neighbouring week. One side
+    /// suffices, so that a change of clocks, after which closures move by an hour, is followed at once; a
+    /// week with a bar among four is tolerated.
+    fn weekly(&self, t: i64) -> Option<bool> {
         let (mut asked, mut closed) = ([0; 2], [0; 2]);
         for week in (-WEEKS..=WEEKS).filter(|week| *week != 0) {
             let other = t + week * WEEK_MS;
@@ -113,10 +115,11 @@ impl Rules {
                 closed[side] += i64::from(!self.sessions.is_open(other));
             }
         }
-        let one_side = (0..2).any(|side| asked[side] >= 2 && closed[side] >= asked[side] - asked[side] / WEEKS);
+        let one_side =
+            (0..2).any(|side| asked[side] >= 2 && closed[side] >= asked[side] - asked[side] / WEEKS);
         // In a file of two or three weeks both sides together must agree.
         let few = asked[0] + asked[1];
-        one_side || (few > 0 && few < WEEKS && closed[0] + closed[1] == few)
+        (few > 0).then_some(one_side || (few < WEEKS && closed[0] + closed[1] == few))
     }
 
     /// In a part of the day that never has a bar, seen on at least one other day.
@@ -127,7 +130,7 @@ impl Rules {
             && [t - DAY_MS, t + DAY_MS].into_iter().any(|other| self.sessions.covers(other))
     }
 
-    /// The weekend inside a run: if it contains a whole Saturday and the file has no bar on any Saturday,
+    /// The weekend inside a run, for files too short to show that it recurs: if it contains a whole Saturday and the file has no bar on any Saturday,
     /// what lies between Friday noon and Monday noon.
     fn weekend(&self, span: Span) -> Option<Span> {
         if !self.weekends {

@@ -101,12 +101,7 @@ impl Calendar {
             match steps(pair[1] - pair[0], interval_ms) {
                 0 => short_steps += 1,
                 1 => regular += 1,
-                n => runs.push(Missing {
-                    after_bar: i,
-                    after_ms: pair[0],
-                    before_ms: pair[1],
-                    bars: n - 1,
-                }),
+                n => runs.push(Missing { after_bar: i, after_ms: pair[0], before_ms: pair[1], bars: n - 1 }),
             }
         }
         let (closures, gaps) = closures::divide(times, interval_ms, runs);

@@ -29,7 +29,9 @@ impl Role {
             .collect();
         Some(match plain.as_str() {
             "datetime" | "timestamp" | "opentime" | "gmttime" | "utctime" | "ts" | "unix" | "epoch"
-            | "unixtime" | "timestampms" | "timestamputc" | "datetimeutc" | "localtime" | "indexlevel0" => Role::Time,
+            | "unixtime" | "timestampms" | "timestamputc" | "datetimeutc" | "localtime" | "indexlevel0" => {
+                Role::Time
+            }
             "date" => Role::Date,
             "time" => Role::Clock,
             "open" | "o" | "openprice" => Role::Open,
@@ -86,7 +88,10 @@ impl Columns {
             find(role)?.ok_or_else(|| {
                 BarError::file(
                     file,
-                    format!("no {role:?} column; {}; name them with columns = [\"time\", \"open\", ...]", listing()),
+                    format!(
+                        "no {role:?} column; {}; name them with columns = [\"time\", \"open\", ...]",
+                        listing()
+                    ),
                 )
             })
         };

@@ -5,6 +5,7 @@ mod columns;
 mod sniff;
 
 use std::io::Read;
+use std::rc::Rc;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
@@ -15,7 +16,7 @@ use crate::error::{BarError, Place, Problem, RowError, excerpt};
 use crate::numbers::{NumberDetector, NumberFormat, is_missing};
 use crate::options::{LoadOptions, Price};
 use crate::series::Bar;
-use crate::source::{Budget, Budgeted, Source, io_error};
+use crate::source::{Fed, Feed, Source, io_error};
 use crate::time::{TimeDetector, TimeReader};
 
 /// Bytes that are looked at to find delimiter and header.
@@ -104,7 +105,8 @@ impl<'a> Table<'a> {
         let header = options.header.unwrap_or_else(|| sniff::is_header(&fields));
         let columns = match &options.columns {
             Some(names) if names.len() != fields.len() => {
-                let expected = format!("the first record has {} fields, name each (\"-\" to ignore)", fields.len());
+                let expected =
+                    format!("the first record has {} fields, name each (\"-\" to ignore)", fields.len());
                 return Err(BarError::option("columns", format!("{} names", names.len()), expected));
             }
             Some(names) => Columns::from_names(file, names.clone())?,
@@ -236,11 +238,11 @@ impl<'a> Table<'a> {
     /// A reader at the first data row.
     fn records(&self) -> Result<Records<'a>, BarError> {
         let source = self.source.open_after(self.skip_lines).map_err(|error| io_error(self.file, error))?;
-        let (reader, budget) = Budgeted::new(source);
+        let (reader, feed) = Fed::new(source);
         let mut records = Records {
             file: self.file,
             reader: builder(self.delimiter).from_reader(reader),
-            budget,
+            feed,
             record: ByteRecord::new(),
             line: 0,
             skipped: self.skip_lines as u64,
@@ -257,8 +259,8 @@ impl<'a> Table<'a> {
 /// Records with their lines.
 struct Records<'a> {
     file: &'a str,
-    reader: Reader<Budgeted<Box<dyn Read + 'a>>>,
-    budget: Budget,
+    reader: Reader<Fed<Box<dyn Read + 'a>>>,
+    feed: Rc<Feed>,
     record: ByteRecord,
     /// Line on which the record starts, from 1.
     line: u64,
@@ -270,19 +272,18 @@ impl Records<'_> {
     /// Reads the next record that is not blank; false at the end.
     fn advance(&mut self) -> Result<bool, BarError> {
         loop {
-            self.budget.renew();
-            let before = self.reader.position().line() + self.skipped;
-            let more = self
-                .reader
-                .read_byte_record(&mut self.record)
-                .map_err(|error| csv_error(self.file, before, error))?;
+            self.feed.renew();
+            let start = self.reader.position().byte();
+            let read = self.reader.read_byte_record(&mut self.record);
+            let line = self.feed.line_at(start) + self.skipped;
+            let more = read.map_err(|error| csv_error(self.file, line, error))?;
             if !more {
                 return Ok(false);
             }
             if self.record.len() == 1 && self.record[0].trim_ascii().is_empty() {
                 continue;
             }
-            self.line = self.record.position().map_or(before, |at| at.line() + self.skipped);
+            self.line = line;
             self.count += 1;
             return Ok(true);
         }
@@ -295,7 +296,7 @@ fn builder(delimiter: u8) -> ReaderBuilder {
     builder
 }
 
-/// A field without the spaces around it (tabs stay: they may be the delimiter of empty fields).
+/// A field without the white space around it.
 fn trim(field: &[u8]) -> &[u8] {
     field.trim_ascii()
 }

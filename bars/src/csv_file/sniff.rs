@@ -17,7 +17,8 @@ const COLUMNS: usize = 5;
 /// Sound: no field contains another candidate, except that a comma inside a number may be its decimal mark.
 /// So `1,1042;1,1046` is split at the semicolons: split at the commas it would give fields like `1042;1`.
 pub(crate) fn delimiter(file: &str, head: &[u8]) -> Result<u8, BarError> {
-    let mut scores: Vec<(usize, u8)> = DELIMITERS.iter().map(|&delimiter| (score(head, delimiter), delimiter)).collect();
+    let mut scores: Vec<(usize, u8)> =
+        DELIMITERS.iter().map(|&delimiter| (score(head, delimiter), delimiter)).collect();
     scores.sort_by_key(|&(score, _)| std::cmp::Reverse(score));
     if scores[0].0 == 0 {
         let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();

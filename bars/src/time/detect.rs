@@ -93,9 +93,9 @@ impl TimeDetector {
             names.map(|(_, format)| format.to_string()).collect::<Vec<_>>().join(" or ")
         };
         let bit = fits.trailing_zeros() as usize;
-        let against = self.ruled_out[bit].as_ref().map_or_else(String::new, |(other, value)| {
-            format!(", but {value:?} in line {other} is not")
-        });
+        let against = self.ruled_out[bit]
+            .as_ref()
+            .map_or_else(String::new, |(other, value)| format!(", but {value:?} in line {other} is not"));
         format!(
             "line {line}: timestamp {field:?} is {}{against}: the file mixes formats; if most rows are right, \
              give time_format and the others become bad rows",

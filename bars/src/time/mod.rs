@@ -171,8 +171,9 @@ impl TimeReader {
             TimeFormat::Epoch(unit) => {
                 let (count, thousandths) = text::epoch_count(field)
                     .ok_or_else(|| format!("expected a count of {unit:?} since 1970"))?;
-                let ms =
-                    unit.to_ms(count).ok_or_else(|| format!("{count} {unit:?} are no time of 1900 to 2199"))?;
+                let ms = unit
+                    .to_ms(count)
+                    .ok_or_else(|| format!("{count} {unit:?} are no time of 1900 to 2199"))?;
                 // Only of a second is a fraction worth a millisecond.
                 (if *unit == EpochUnit::Seconds { ms + thousandths } else { ms }, true)
             }
@@ -190,10 +191,12 @@ impl TimeReader {
             }
         };
         match self.zoned {
-            Some(before) if before != zoned => {
-                Err(if zoned { "has an offset, earlier rows have none" } else { "has no offset, earlier rows have one" }
-                    .to_owned())
+            Some(before) if before != zoned => Err(if zoned {
+                "has an offset, earlier rows have none"
+            } else {
+                "has no offset, earlier rows have one"
             }
+            .to_owned()),
             _ => {
                 self.zoned = Some(zoned);
                 Ok(ms)

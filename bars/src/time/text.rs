@@ -132,8 +132,18 @@ impl<'a> Cursor<'a> {
 
     fn group(&mut self) -> Option<Group> {
         const MONTHS: [&str; 12] = [
-            "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
-            "november", "december",
+            "january",
+            "february",
+            "march",
+            "april",
+            "may",
+            "june",
+            "july",
+            "august",
+            "september",
+            "october",
+            "november",
+            "december",
         ];
         if let Some((value, width)) = self.digits(4) {
             return Some(Group::Number(value as u32, width));
@@ -148,14 +158,14 @@ impl<'a> Cursor<'a> {
         Some(Group::Month(month as u32 + 1))
     }
 
-    /// Three groups with the same separator `-`, `/` or `.`, or with spaces and at most a comma.
+    /// Three groups with the same separator `-`, `/` or `.`, or any of them or spaces if one group is a name.
     fn date_groups(&mut self) -> Option<[Group; 3]> {
         let first = self.group()?;
         let separator = self.separator()?;
         let second = self.group()?;
-        // Numbers separated by spaces alone are no date; a month name makes one.
+        // Numbers separated by spaces alone are no date; a month's name makes one.
         let named = matches!(first, Group::Month(_)) || matches!(second, Group::Month(_));
-        if self.separator()? != separator || (separator == ' ' && !named) {
+        if (self.separator()? != separator || separator == ' ') && !named {
             return None;
         }
         let third = self.group()?;
@@ -165,6 +175,10 @@ impl<'a> Cursor<'a> {
     fn separator(&mut self) -> Option<char> {
         for separator in ['-', '/', '.'] {
             if self.take(separator.encode_utf8(&mut [0; 4])) {
+                // `1. 2. 2017`, `1. February 2017`.
+                if separator == '.' {
+                    self.spaces();
+                }
                 return Some(separator);
             }
         }
