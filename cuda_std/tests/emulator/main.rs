@@ -11,8 +11,8 @@ mod math;
 mod races;
 mod warps;
 
-use cuda_std::emulator::{Emulator, Fault, LaunchStats, Place, Site};
 use cuda_std::Kernel;
+use cuda_std::emulator::{Emulator, Fault, LaunchStats, Place, Site};
 
 /// Seeds under which a test runs its kernel.
 const SEEDS: std::ops::Range<u64> = 0..64;
