@@ -94,7 +94,7 @@ impl<E: Exec> Network<'_, E> {
                 let product = self.forward_product(layer, rows, x, y, epilogue);
                 gemm::group(self.exec, lane, &[product])
             }
-            Matmul::CublasLt if layer.outputs % 4 == 0 => {
+            Matmul::CublasLt if layer.outputs.is_multiple_of(4) => {
                 let product = self.forward_product(layer, rows, x, y, Epilogue::None);
                 self.exec.product(lane, &product)?;
                 self.exec.launch(
