@@ -161,8 +161,8 @@ fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyho
     Ok(Config::layered(preset, file, sets)?)
 }
 
-/// The opened GPU with its backend of products; `Err` holds why there is none, an error when the GPU was asked for.
-type OpenedGpu = Result<(CudaExec, Matmul), String>;
+/// The opened GPU; `Err` holds why there is none.
+type OpenedGpu = Result<CudaExec, String>;
 
 fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
     if args.device == DeviceChoice::Cpu {
@@ -178,8 +178,7 @@ fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
     match CudaExec::open(embedded::images(), options) {
         Ok(mut exec) => {
             exec.set_rust_product(gemm::product);
-            let matmul = if exec.cublaslt().is_some() { Matmul::CublasLt } else { Matmul::Rust };
-            Ok(Ok((exec, matmul)))
+            Ok(Ok(exec))
         }
         // With `auto` a missing GPU is no error, but an index or a backend that was named and is not there is one.
         Err(error)
@@ -191,6 +190,19 @@ fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
     }
 }
 
+/// Who computes the training step's products. `auto` follows what was measured (docs/BENCHMARKS.md): up to about the
+/// size of P1 the fused and grouped kernels of this program win, because the step is bound by dependent nodes; far
+/// above it the library's larger tiles do.
+fn backend(args: &DeviceArgs, config: &Config, exec: &CudaExec) -> Matmul {
+    let small = config.train.batch * config.model.trunk1.max(config.model.trunk2) <= 2048 * 512;
+    match args.matmul {
+        MatmulChoice::Cublaslt => Matmul::CublasLt,
+        MatmulChoice::Rust => Matmul::Rust,
+        MatmulChoice::Auto if exec.cublaslt().is_none() || small => Matmul::Rust,
+        MatmulChoice::Auto => Matmul::CublasLt,
+    }
+}
+
 fn agent<'a>(
     gpu: OpenedGpu,
     config: &'a Config,
@@ -199,7 +211,8 @@ fn agent<'a>(
     progress: &Progress,
 ) -> anyhow::Result<(Box<dyn Agent + 'a>, String)> {
     match gpu {
-        Ok((exec, matmul)) => {
+        Ok(exec) => {
+            let matmul = backend(args, config, &exec);
             Ok((Box::new(GpuAgent::new(config, market, exec, matmul)?), embedded::kernel_hash()))
         }
         Err(reason) => {
