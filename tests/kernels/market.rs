@@ -219,14 +219,14 @@ pub fn compare<B: Backend>(
             (b.download(device.ring_states)?, b.download(device.ring_next_states)?);
         let (rewards, discounts) = (b.download(device.ring_rewards)?, b.download(device.ring_discounts)?);
         let ring_actions = b.download(device.ring_actions)?;
-        for e in 0..environments {
+        for (e, &action) in actions.iter().enumerate() {
             let slot = (step * environments + e) % capacity;
             let row = e * STATE..(e + 1) * STATE;
             same_bits("s in the ring", state_row(&ring_states, slot), &states[row.clone()]);
             same_bits("s' in the ring", state_row(&ring_next, slot), &out.next_states[row]);
             same_bits("reward", &[rewards[slot]], &[out.rewards[e]]);
             same_bits("discount", &[discounts[slot]], &[out.discounts[e]]);
-            assert_eq!(ring_actions[slot], actions[e], "slot {slot}: action");
+            assert_eq!(ring_actions[slot], action, "slot {slot}: action");
         }
         let written = (step + 1) * environments;
         let words = b.download(device.ring_words)?;

@@ -11,7 +11,7 @@ use super::{Backend, Outcome};
 /// The first observation is the CPU environment's and leaves the ring alone; a second one changes nothing.
 pub fn first_observation<B: Backend>(b: &mut B) -> Outcome {
     let columns = Columns::random(35, 90, 0.01);
-    let table = columns.table_with(&[0..90], BarSide::Mid);
+    let table = columns.table_with(std::slice::from_ref(&(0..90)), BarSide::Mid);
     let part = Part::new(&table, 0..90).expect("a part of the table");
     for environments in [1, 8, 9, 45] {
         let device = Collection::new(b, (&params(), &table, &part), environments, 64, 0, 5)?;

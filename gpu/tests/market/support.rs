@@ -76,7 +76,7 @@ impl Columns {
     }
 
     pub fn table(&self) -> MarketTable {
-        self.table_with(&[0..self.len()], BarSide::Mid)
+        self.table_with(std::slice::from_ref(&(0..self.len())), BarSide::Mid)
     }
 }
 
