@@ -39,7 +39,8 @@ fn table(half_spread: f64) -> MarketTable {
     let low: Vec<f64> = open.iter().zip(&close).map(|(a, b)| a.min(*b) / 1.001).collect();
     let columns = BarColumns { time_ms: &time_ms, open: &open, high: &high, low: &low, close: &close };
     let features = (0..BARS * SHAPE.features as usize).map(|i| (i as f32 / 11.0).sin()).collect();
-    MarketTable::new(columns, features, SHAPE, &[0..BARS], BarSide::Mid, half_spread).expect("bars that work")
+    MarketTable::new(columns, features, SHAPE, std::slice::from_ref(&(0..BARS)), BarSide::Mid, half_spread)
+        .expect("bars that work")
 }
 
 fn collection(bench: &mut Bench) -> Result<(), ExecError> {
