@@ -190,16 +190,12 @@ fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
     }
 }
 
-/// Who computes the training step's products. `auto` follows what was measured (docs/BENCHMARKS.md): up to about the
-/// size of P1 the fused and grouped kernels of this program win, because the step is bound by dependent nodes; far
-/// above it the library's larger tiles do.
-fn backend(args: &DeviceArgs, config: &Config, exec: &CudaExec) -> Matmul {
-    let small = config.train.batch * config.model.trunk1.max(config.model.trunk2) <= 2048 * 512;
+/// Who computes the training step's products. `auto` takes what was measured to be faster (docs/BENCHMARKS.md): the
+/// fused and grouped kernels of this program, with a third of the library's dependent nodes.
+fn backend(args: &DeviceArgs) -> Matmul {
     match args.matmul {
         MatmulChoice::Cublaslt => Matmul::CublasLt,
-        MatmulChoice::Rust => Matmul::Rust,
-        MatmulChoice::Auto if exec.cublaslt().is_none() || small => Matmul::Rust,
-        MatmulChoice::Auto => Matmul::CublasLt,
+        MatmulChoice::Auto | MatmulChoice::Rust => Matmul::Rust,
     }
 }
 
@@ -212,7 +208,7 @@ fn agent<'a>(
 ) -> anyhow::Result<(Box<dyn Agent + 'a>, String)> {
     match gpu {
         Ok(exec) => {
-            let matmul = backend(args, config, &exec);
+            let matmul = backend(args);
             Ok((Box::new(GpuAgent::new(config, market, exec, matmul)?), embedded::kernel_hash()))
         }
         Err(reason) => {
