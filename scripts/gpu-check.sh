@@ -4,7 +4,8 @@
 #
 #   scripts/gpu-check.sh                      builds first (needs Rust, see setup.sh)
 #   scripts/gpu-check.sh --bin FOLDER         runs what scripts/gpu-build.sh put there
-#   options: --out FOLDER (logs, default gpu-check-out), --only PART, PART one of tests, sanitize, profile
+#   options: --out FOLDER (logs, default gpu-check-out), --only PART, PART one of tests, sanitize, profile, bench
+#   The benches run where the folder holds them (BENCHES=1 scripts/gpu-build.sh FOLDER).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin="" out=gpu-check-out only=""
@@ -62,6 +63,16 @@ if part profile; then
     [ $code -eq 0 ] || { status=1; tail -n 20 "$out/profile.log"; }
     note "step timing" "exit code $code"
     table+=("$(grep -A 20 '^products ' "$out/profile.log")")
+fi
+
+if part bench; then
+    for bench in training sampling products market; do
+        [ -x "$bin/$bench" ] || continue
+        CRITERION_HOME=$out/criterion "$bin/$bench" --bench >"$out/$bench.log" 2>&1
+        code=$?
+        [ $code -eq 0 ] || { status=1; tail -n 20 "$out/$bench.log"; }
+        note "bench $bench" "$(grep -c 'time:' "$out/$bench.log") figures, exit code $code"
+    done
 fi
 
 echo

@@ -19,6 +19,12 @@ pub fn with_branch(packed: u64, d: u32, value: u32) -> u64 {
     packed | ((value as u64) << (8 * d))
 }
 
+/// Whether each of the first `branches` bytes, taken as numbers of actions, is at least one: kernels divide by them.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn none_empty(sizes: u64, branches: u32) -> bool {
+    (0..branches.min(MAX_BRANCHES)).all(|d| branch(sizes, d) > 0)
+}
+
 /// Packs one value per branch. Values beyond the eighth are an error of the caller and would be lost, so the
 /// lengths are checked in debug builds and by every host-side caller.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -30,6 +36,13 @@ pub fn pack(values: &[usize]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_branch_is_seen() {
+        assert!(none_empty(pack(&[9, 3, 1]), 3));
+        assert!(!none_empty(pack(&[9, 0, 3]), 3));
+        assert!(!none_empty(pack(&[9, 3]), 3));
+    }
 
     #[test]
     fn packing_keeps_every_branch() {

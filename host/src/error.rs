@@ -341,6 +341,22 @@ fn verb(writes: bool) -> &'static str {
     if writes { "written" } else { "read" }
 }
 
+/// An error with its causes on one line. A cause that the text before it already ends with (many errors print what
+/// they come from) is not repeated.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    let mut last = text.clone();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !last.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        last = cause;
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,6 +377,15 @@ mod tests {
         );
         let unknown = CudaError { name: String::new(), text: String::new(), subject: String::new(), ..error };
         assert_eq!(unknown.to_string(), "cuLaunchKernel failed: CUDA error 701");
+    }
+
+    #[test]
+    fn a_cause_that_was_printed_is_not_printed_again() {
+        let io = std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
+        let printed = bars::BarError::Io { file: "nope.csv".into(), source: io };
+        assert_eq!(chain(&anyhow::Error::new(printed)), "nope.csv: no such file");
+        let plain = anyhow::anyhow!("line 3 is short").context("reading run.toml");
+        assert_eq!(chain(&plain), "reading run.toml: line 3 is short");
     }
 
     #[test]

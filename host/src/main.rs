@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", host::error::chain(&error));
             ExitCode::FAILURE
         }
     }

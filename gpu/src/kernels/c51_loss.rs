@@ -72,6 +72,7 @@ macro_rules! c51_kernels {
                 batch > 0,
                 branches >= 1,
                 branches <= action::MAX_BRANCHES,
+                action::none_empty(sizes, branches),
                 atoms >= 2,
                 atoms <= 32 * $registers,
                 stride >= branch_column(sizes, atoms, branches),

@@ -19,6 +19,7 @@ pub mod reference;
         rows > 0,
         branches >= 1,
         branches <= action::MAX_BRANCHES,
+        action::none_empty(sizes, branches),
         clock_words.len() >= clock::WORDS as usize,
         epsilon.len() >= 1,
         q.len() >= (rows as usize) * (action_offset(sizes, branches) as usize),
