@@ -25,6 +25,12 @@ pub fn none_empty(sizes: u64, branches: u32) -> bool {
     (0..branches.min(MAX_BRANCHES)).all(|d| branch(sizes, d) > 0)
 }
 
+/// Whether each of the first `branches` bytes is at most `most`.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn none_above(sizes: u64, branches: u32, most: u32) -> bool {
+    (0..branches.min(MAX_BRANCHES)).all(|d| branch(sizes, d) <= most)
+}
+
 /// Packs one value per branch. Values beyond the eighth are an error of the caller and would be lost, so the
 /// lengths are checked in debug builds and by every host-side caller.
 #[cfg(not(target_arch = "nvptx64"))]

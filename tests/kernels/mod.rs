@@ -11,13 +11,17 @@ pub mod rows;
 
 pub mod adam_cases;
 pub mod adam_ema;
+pub mod adam_groups;
 pub mod bias_lrelu;
 pub mod c51_cases;
 pub mod c51_loss;
+pub mod cql_loss;
 pub mod dueling_q;
 pub mod gemm;
 pub mod golden_step;
 pub mod gradient_norm;
+pub mod iql_loss;
+pub mod learner_signals;
 pub mod market;
 pub mod market_count;
 pub mod market_observe;
@@ -27,6 +31,9 @@ pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
 pub mod step_signals;
+pub mod taken_q;
+pub mod term_reduce;
+pub mod update_scales;
 
 use cuda_std::Buf;
 use host::error::ExecError;
@@ -51,16 +58,20 @@ macro_rules! for_each_body {
                 c36_eps_outside_the_root, c38_one_global_norm, c40_average_in_f32, c46_lr_between_launches,
                 c48_resume
             }
+            adam_groups { three_updates, any_group_skips_all }
             bias_lrelu { forward, backward, bias_gradient }
             c51_loss {
                 random_batches, identity_is_never_clipped, clips_at_both_ends, ties_take_the_lowest_action,
                 non_finite_reward_shows, nan_outputs_show, contract
             }
             c51_cases { c02_integer_positions, c04_clipping, c06_extreme_logits, c08_branches_and_weights }
+            cql_loss { random_batches, large_values_do_not_overflow, nan_shows }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
             gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, non_finite_shows }
+            iql_loss { random_batches }
+            learner_signals { means_norms_and_counters }
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
@@ -69,6 +80,9 @@ macro_rules! for_each_body {
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
             step_signals { means_and_counters, history_wraps, counts_skipped_steps }
+            taken_q { random_rows }
+            term_reduce { terms, groups }
+            update_scales { norms_budgets_and_clips, schedule }
         }
     };
 }

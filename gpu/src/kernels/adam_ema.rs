@@ -35,6 +35,12 @@ pub mod hyper {
     pub const LN_BETA1: u32 = 7;
     /// ln beta2.
     pub const LN_BETA2: u32 = 8;
+    /// Updates over which the rate rises linearly, 0 for none (`update_scales`; `adam_ema` knows no schedule).
+    pub const WARMUP: u32 = 9;
+    /// Updates after the warm-up over which the rate falls as a cosine, 0 for a constant rate.
+    pub const DECAY: u32 = 10;
+    /// Fraction of the rate at the end of the decay.
+    pub const LR_END: u32 = 11;
     /// Entries of the buffer.
     pub const WORDS: u32 = 16;
 }

@@ -225,15 +225,26 @@ fn each<T>(f: impl Fn(usize) -> T) -> [T; GROUP] {
     [f(0), f(1), f(2), f(3)]
 }
 
-/// Q of the actions `first .. first + GROUP` (an action beyond the last repeats the last).
+/// One action's distribution, summed up: p_k = exp(l_k - top) / sum, Q = weighted / sum.
+#[derive(Clone, Copy)]
+pub struct Moments {
+    /// Largest logit.
+    pub top: f32,
+    /// Sum over k of exp(l_k - top).
+    pub sum: f32,
+    /// Sum over k of z_k exp(l_k - top).
+    pub weighted: f32,
+}
+
+/// The actions `first .. first + GROUP` (an action beyond the last repeats the last).
 #[inline(always)]
-fn expected_group<const J: usize>(
+fn moments_group<const J: usize>(
     logits: &In<f32>,
     b: Branch,
     base: &[f32; J],
     support: &Support,
     first: u32,
-) -> [f32; GROUP] {
+) -> [Moments; GROUP] {
     let lane = thread::lane();
     let l = each(|c| {
         let a = first + c as u32;
@@ -272,11 +283,39 @@ fn expected_group<const J: usize>(
         });
         mask /= 2;
     }
-    each(|c| sums[c][1] / sums[c][0])
+    each(|c| Moments { top: top[c], sum: sums[c][0], weighted: sums[c][1] })
+}
+
+/// Calls `take(a, moments)` for every action of a branch in order; all lanes get the same bits. `base` is the row's
+/// [`baseline`].
+#[inline(always)]
+pub fn each_action<const J: usize>(
+    logits: &In<f32>,
+    b: Branch,
+    base: &[f32; J],
+    support: &Support,
+    mut take: impl FnMut(u32, Moments),
+) {
+    let mut first = 0;
+    while first < b.actions {
+        let [m0, m1, m2, m3] = moments_group::<J>(logits, b, base, support, first);
+        take(first, m0);
+        if first + 1 < b.actions {
+            take(first + 1, m1);
+        }
+        if first + 2 < b.actions {
+            take(first + 2, m2);
+        }
+        if first + 3 < b.actions {
+            take(first + 3, m3);
+        }
+        first += GROUP as u32;
+    }
 }
 
 /// Greedy action of a branch and its Q; ties go to the lowest index. A NaN among the values is the result: it would
-/// lose every comparison and so disappear. `base` is the row's [`baseline`]. When `q` is given, all Q values are also written to `q[at + a]`.
+/// lose every comparison and so disappear. `base` is the row's [`baseline`]. When `q` is given, all Q
+/// values are also written to `q[at + a]`.
 #[inline(always)]
 pub fn greedy<const J: usize>(
     logits: &In<f32>,
@@ -286,26 +325,16 @@ pub fn greedy<const J: usize>(
     q: Option<(&Out<f32>, u32)>,
 ) -> (u32, f32) {
     let (mut best, mut best_q) = (0, f32::NEG_INFINITY);
-    let mut first = 0;
-    while first < b.actions {
-        let mut take = |a: u32, value: f32| {
-            if a < b.actions {
-                if value > best_q || value.is_nan() {
-                    (best, best_q) = (a, value);
-                }
-                if let Some((out, at)) = q
-                    && thread::lane() == 0
-                {
-                    out.set(at + a, value);
-                }
-            }
-        };
-        let [q0, q1, q2, q3] = expected_group::<J>(logits, b, base, support, first);
-        take(first, q0);
-        take(first + 1, q1);
-        take(first + 2, q2);
-        take(first + 3, q3);
-        first += GROUP as u32;
-    }
+    each_action::<J>(logits, b, base, support, |a, m| {
+        let value = m.weighted / m.sum;
+        if value > best_q || value.is_nan() {
+            (best, best_q) = (a, value);
+        }
+        if let Some((out, at)) = q
+            && thread::lane() == 0
+        {
+            out.set(at + a, value);
+        }
+    });
     (best, best_q)
 }

@@ -2,12 +2,16 @@
 //! formula in f64 loops. `KERNELS` lists every declaration: the build compares it with the PTX entries both ways.
 
 pub mod adam_ema;
+pub mod adam_groups;
 pub mod bias_lrelu;
 pub mod c51_loss;
+pub mod cql_loss;
 pub mod distribution;
 pub mod dueling_q;
 pub mod gemm;
 pub mod gradient_norm;
+pub mod iql_loss;
+pub mod learner_signals;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
@@ -16,6 +20,9 @@ pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
 pub mod step_signals;
+pub mod taken_q;
+pub mod term_reduce;
+pub mod update_scales;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use cuda_std::{Kernel, KernelDecl};
@@ -24,11 +31,14 @@ use cuda_std::{Kernel, KernelDecl};
 #[cfg(not(target_arch = "nvptx64"))]
 pub const KERNELS: &[&KernelDecl] = &[
     &adam_ema::AdamEma::DECL,
+    &adam_groups::AdamGroups::DECL,
     &bias_lrelu::BiasGradient::DECL,
     &bias_lrelu::BiasLrelu::DECL,
     &bias_lrelu::LreluBackward::DECL,
     &c51_loss::C51Loss::DECL,
     &c51_loss::C51LossWide::DECL,
+    &cql_loss::CqlLoss::DECL,
+    &cql_loss::CqlLossWide::DECL,
     &dueling_q::DuelingLogP::DECL,
     &dueling_q::DuelingLogPWide::DECL,
     &dueling_q::DuelingQ::DECL,
@@ -71,6 +81,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &gemm::GemmTnTf32Small::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
+    &iql_loss::IqlLoss::DECL,
+    &learner_signals::LearnerSignals::DECL,
     &market_count::MarketCount::DECL,
     &market_observe::MarketObserve::DECL,
     &market_step::MarketStep::DECL,
@@ -82,4 +94,10 @@ pub const KERNELS: &[&KernelDecl] = &[
     &sample_gather::SampleGather::DECL,
     &select_action::SelectAction::DECL,
     &step_signals::StepSignals::DECL,
+    &taken_q::TakenQ::DECL,
+    &taken_q::TakenQWide::DECL,
+    &term_reduce::GroupReduce::DECL,
+    &term_reduce::GroupSquares::DECL,
+    &term_reduce::TermReduce::DECL,
+    &update_scales::UpdateScales::DECL,
 ];

@@ -12,14 +12,23 @@ use crate::clock;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
 
-/// Columns of a history row: batch means of the C51 statistics in their order ([`stat`]), then these two.
+/// Columns of a history row: batch means of the C51 statistics in their order ([`stat`]), then these. `step_signals`
+/// writes the columns up to SKIPPED, `learner_signals` all; the others stay zero.
 pub mod signal {
     /// Columns 0 to 6 are `c51_loss::stat`'s.
     pub const GRADIENT_NORM: u32 = 7;
-    /// 1 if the step was skipped because the norm is not finite.
+    /// 1 if the step was skipped because a norm is not finite.
     pub const SKIPPED: u32 = 8;
+    /// Learning rate of the step.
+    pub const LR: u32 = 9;
+    /// Batch means of `learner_signals::sample`'s rows, in their order.
+    pub const SAMPLES: u32 = 10;
+    /// Unclipped norms of the terms and of the groups, as from `update_scales::scale::TERM_NORM` on.
+    pub const NORM: u32 = 16;
+    /// Number of norms.
+    pub const NORMS: u32 = 12;
     /// Columns of a row.
-    pub const COLUMNS: u32 = 12;
+    pub const COLUMNS: u32 = 32;
 }
 
 /// Writes the step's history row and advances the counters.

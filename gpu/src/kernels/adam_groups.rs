@@ -1,0 +1,135 @@
+//! AdamW and the target's moving average over all parameter groups in one pass, where several losses share the main
+//! parameters or there are groups with a norm of their own (SPEC sections 3 and 4).
+//!
+//! The main group's gradient is the sum of its terms, each times the factor that `update_scales` made; every other
+//! group's is its own times its clip. The rest is `adam_ema`'s formula. A block of 1024 floats belongs to one group.
+
+use cuda_std::prelude::*;
+
+use super::adam_ema::hyper;
+use super::gradient_norm::partials;
+use super::update_scales::{GROUPS, scale, table};
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
+
+/// One AdamW step and moving average.
+#[kernel(
+    block = 256,
+    grid = partials(len),
+    requires(
+        len > 0,
+        len % 4 == 0,
+        main <= len,
+        main % 4 == 0,
+        trunk <= main,
+        trunk % 4 == 0,
+        full >= 1,
+        full <= 2,
+        partial <= 2,
+        groups >= 1,
+        groups <= GROUPS,
+        groups_table.len() >= (groups as usize) * (table::WORDS as usize),
+        hypers.len() >= hyper::WORDS as usize,
+        scales.len() >= scale::WORDS as usize,
+        grads.len() >= (full as usize) * (main as usize),
+        trunk_grads.len() >= (partial as usize) * (trunk as usize),
+        group_grads.len() >= len as usize,
+        params.len() >= len as usize,
+        m.len() >= len as usize,
+        v.len() >= len as usize,
+        target.len() >= len as usize,
+    )
+)]
+pub fn adam_groups(
+    /// Floats of all groups.
+    len: u32,
+    /// Floats of the main group.
+    main: u32,
+    /// Floats of the trunk.
+    trunk: u32,
+    /// Terms over all main parameters.
+    full: u32,
+    /// Terms over the trunk.
+    partial: u32,
+    /// Parameter groups.
+    groups: u32,
+    /// Rows as in [`table`].
+    groups_table: In<u32>,
+    hypers: In<f64>,
+    /// What `update_scales` made.
+    scales: In<f32>,
+    /// [full, main]
+    grads: In<f32>,
+    /// [partial, trunk]
+    trunk_grads: In<f32>,
+    /// Gradients of the other groups, in their places [len]; the main group's place is not read.
+    group_grads: In<f32>,
+    params: InOut<f32>,
+    m: InOut<f32>,
+    v: InOut<f32>,
+    target: InOut<f32>,
+) {
+    let at = 4 * thread::global_index();
+    if scales.get(scale::FINITE) == 0.0 || at >= len {
+        return;
+    }
+    let mut group = 0;
+    while group + 1 < groups && thread::block_idx() >= groups_table.get(group * table::WORDS + table::END) {
+        group += 1;
+    }
+    let has_target = groups_table.get(group * table::WORDS + table::HAS_TARGET) != 0;
+    let zero = [0.0f32; 4];
+    let (p, m0, v0) = (params.get4(at), m.get4(at), v.get4(at));
+    let t0 = if has_target { target.get4(at) } else { zero };
+    let mut g = zero;
+    if group > 0 {
+        g = scaled(g, scales.get(scale::GROUP + group), group_grads.get4(at));
+    } else if at < main {
+        g = scaled(g, scales.get(scale::TERM), grads.get4(at));
+        if full > 1 {
+            g = scaled(g, scales.get(scale::TERM + 1), grads.get4(main + at));
+        }
+        if at < trunk {
+            if partial > 0 {
+                g = scaled(g, scales.get(scale::TERM + 2), trunk_grads.get4(at));
+            }
+            if partial > 1 {
+                g = scaled(g, scales.get(scale::TERM + 3), trunk_grads.get4(trunk + at));
+            }
+        }
+    }
+    let (beta1, beta2) = (hypers.get(hyper::BETA1), hypers.get(hyper::BETA2));
+    let (one_beta1, one_beta2) = ((1.0 - beta1) as f32, (1.0 - beta2) as f32);
+    let (beta1, beta2) = (beta1 as f32, beta2 as f32);
+    let (inverse1, inverse2) = (scales.get(scale::INVERSE1), scales.get(scale::INVERSE2));
+    let (lr, eps) = (scales.get(scale::LR), hypers.get(hyper::EPS) as f32);
+    let (decay, tau) = (hypers.get(hyper::WEIGHT_DECAY) as f32, hypers.get(hyper::TAU) as f32);
+    let (mut m1, mut v1, mut p1, mut t1) = (m0, v0, p, t0);
+    let mut e = 0;
+    while e < 4 {
+        m1[e] = math::fma(beta1, m0[e], one_beta1 * g[e]);
+        v1[e] = math::fma(beta2, v0[e], one_beta2 * g[e] * g[e]);
+        let direction = m1[e] * inverse1 / (math::sqrt(v1[e] * inverse2) + eps);
+        p1[e] = p[e] - lr * math::fma(decay, p[e], direction);
+        t1[e] = math::fma(tau, p1[e] - t0[e], t0[e]);
+        e += 1;
+    }
+    m.set4(at, m1);
+    v.set4(at, v1);
+    params.set4(at, p1);
+    if has_target {
+        target.set4(at, t1);
+    }
+}
+
+/// sum + factor * g.
+#[inline(always)]
+fn scaled(sum: [f32; 4], factor: f32, g: [f32; 4]) -> [f32; 4] {
+    [
+        math::fma(factor, g[0], sum[0]),
+        math::fma(factor, g[1], sum[1]),
+        math::fma(factor, g[2], sum[2]),
+        math::fma(factor, g[3], sum[3]),
+    ]
+}
