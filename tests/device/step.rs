@@ -10,6 +10,9 @@ use host::profile::random_replay;
 use host::step::{Matmul, Replay, StepBuffers, StepShape, record};
 use settings::{Config, Precision};
 
+/// Columns of a history row.
+const COLUMNS: usize = gpu::kernels::step_signals::signal::COLUMNS as usize;
+
 fn open(matmul: Matmul) -> CudaExec {
     let products = match matmul {
         Matmul::CublasLt => Products::CublasLt,
@@ -169,7 +172,7 @@ fn loss_on_a_fixed_batch_falls() {
             graph.replay(&mut step.exec).unwrap();
         }
         let history = step.exec.download(step.buffers.history).unwrap();
-        let (first, last) = (history[0], history[299 * 12]);
+        let (first, last) = (history[0], history[299 * COLUMNS]);
         assert!(last < 0.5 * first, "{matmul:?}: loss went from {first} to {last}");
     }
 }
@@ -207,7 +210,7 @@ fn hundred_batches_as_on_the_cpu() {
         graph.replay(&mut step.exec).unwrap();
     }
     let history = step.exec.download(step.buffers.history).unwrap();
-    let on_gpu: Vec<f32> = history.chunks_exact(12).take(100).map(|row| row[0]).collect();
+    let on_gpu: Vec<f32> = history.chunks_exact(COLUMNS).take(100).map(|row| row[0]).collect();
 
     let states = step.exec.download(step.replay.states).unwrap();
     let next_states = step.exec.download(step.replay.next_states).unwrap();
