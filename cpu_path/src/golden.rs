@@ -155,6 +155,7 @@ impl Golden {
             v_min: real("v_min")?,
             v_max: real("v_max")?,
             leaky_slope: real("leaky_slope")?,
+            ..ModelShape::default()
         };
         shape.check().map_err(|message| self.fail(message))?;
         let optimizer = settings::Optimizer {

@@ -51,6 +51,7 @@ pub fn small_shape() -> ModelShape {
         v_min: -2.0,
         v_max: 3.0,
         leaky_slope: 0.01,
+        ..ModelShape::default()
     }
 }
 

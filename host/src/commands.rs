@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use settings::{Config, Precision};
+use settings::{Config, Flat, Precision};
 
 use crate::cli::{DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
 use crate::cublaslt::Choice;
@@ -47,8 +47,8 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     let market = Market::prepare(&mut config)?;
     progress.line(market.text.trim_end());
     progress.line(&costs(&config));
-    let layout = settings::Layout::main(&config.model);
-    progress.line(&format!("network: {} parameters ({})", layout.count(), parts(&layout)));
+    let flat = Flat::new(&config.model, &config.parts());
+    progress.line(&format!("network: {} parameters ({})", flat.count(), counts(&flat)));
     let files = RunFiles::create(args.run.as_deref())?;
     progress.line(&format!("run: {}", files.folder.display()));
 
@@ -239,10 +239,8 @@ fn costs(config: &Config) -> String {
     .replace("Ask", "ask")
 }
 
-/// Parameters per part of the network.
-fn parts(layout: &settings::Layout) -> String {
-    let count = |prefix: &str| -> usize {
-        layout.tensors.iter().filter(|t| t.name.starts_with(prefix)).map(settings::Tensor::len).sum()
-    };
-    format!("trunk {}, value head {}, branch heads {}", count("trunk"), count("v"), count("a"))
+/// Parameters per part of the networks.
+fn counts(flat: &Flat) -> String {
+    let parts = flat.counts();
+    parts.iter().map(|(part, count)| format!("{part} {count}")).collect::<Vec<_>>().join(", ")
 }

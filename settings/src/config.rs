@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::ModelShape;
+use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -263,6 +264,18 @@ pub struct Config {
     pub train: Train,
     /// Optimizer and target.
     pub optimizer: Optimizer,
+    /// Conservative term.
+    pub cql: Cql,
+    /// Quantile head.
+    pub iqn: Iqn,
+    /// Value networks by expectile regression.
+    pub iql: Iql,
+    /// Temporal attention.
+    pub attention: Attention,
+    /// Spectral norm of the trunk.
+    pub spectral: Spectral,
+    /// Shares of the terms in the gradient.
+    pub budgets: Budgets,
     /// Collection.
     pub collect: Collect,
     /// Split by time.
@@ -295,6 +308,18 @@ impl Config {
         config.collect.warmup = 64;
         config.collect.capacity = 1 << 15;
         config
+    }
+
+    /// The sections of the parts that may stand beside the C51 loss.
+    pub fn parts(&self) -> Parts {
+        Parts {
+            cql: self.cql.clone(),
+            iqn: self.iqn.clone(),
+            iql: self.iql.clone(),
+            attention: self.attention.clone(),
+            spectral: self.spectral.clone(),
+            budgets: self.budgets.clone(),
+        }
     }
 
     /// Lays a TOML file and then `--set key=value` texts over a preset.
@@ -332,12 +357,13 @@ impl Config {
         base.try_into().map_err(|e: toml::de::Error| e.to_string())
     }
 
-    /// Checks values and combinations; the model's state width must be filled in.
+    /// Checks values and combinations; the model's state width and window must be filled in.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] naming the key, its value and what is expected.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.model.check().map_err(ConfigError::Invalid)?;
+        self.parts().check(&self.model)?;
         let at_least = |key: &str, value: usize, low: usize, high: usize| {
             if (low..=high).contains(&value) {
                 Ok(())

@@ -1,10 +1,15 @@
 //! Shapes, hyper-parameters, the TOML configuration, and the flat parameter layout.
 //!
-//! Everything that several crates must agree on is declared here once: `model` (network shapes and
-//! where each tensor lies in the flat buffer) and `config` (what a user may set).
+//! Everything that several crates must agree on is declared here once: `model` (network shapes and where each tensor
+//! of the main network lies), `flat` (the one buffer of all networks), `config` (what a user may set) and `parts`
+//! (what may stand beside the C51 loss).
 
 pub mod config;
+pub mod flat;
 pub mod model;
+pub mod parts;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
-pub use model::{Layout, ModelShape, Tensor};
+pub use flat::{Flat, Group, Segment};
+pub use model::{Head, Layout, ModelShape, Tensor};
+pub use parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};

@@ -9,12 +9,28 @@ pub const MAX_ACTIONS: usize = 64;
 /// Most atoms of the value distribution (four per lane of a warp).
 pub const MAX_ATOMS: usize = 128;
 
+/// What the hidden layer of every head is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Head {
+    /// lrelu(W x + b).
+    #[default]
+    Mlp,
+    /// (Wa x + ba) * sigmoid(Wg x + bg).
+    Glu,
+}
+
 /// Shape of the C51 network: trunk, value head, one head per action branch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelShape {
     /// S: state features. Filled from the environment when 0.
     pub state: usize,
+    /// W: bars in the window with which a state begins, oldest first. Filled from the environment when 0; stays 0 for
+    /// states without a window.
+    pub window: usize,
+    /// F: features of a bar in the window. Filled from the environment when 0.
+    pub bar_features: usize,
     /// H1: width of the first trunk layer.
     pub trunk1: usize,
     /// H2: width of the second trunk layer.
@@ -23,6 +39,8 @@ pub struct ModelShape {
     pub value_hidden: usize,
     /// AH: hidden width of each branch head.
     pub branch_hidden: usize,
+    /// The heads' hidden layer, `mlp` or `glu`.
+    pub head: Head,
     /// n_d: number of actions of each branch.
     pub branches: Vec<usize>,
     /// K: atoms of the value distribution.
@@ -39,10 +57,13 @@ impl Default for ModelShape {
     fn default() -> Self {
         Self {
             state: 0,
+            window: 0,
+            bar_features: 0,
             trunk1: 256,
             trunk2: 256,
             value_hidden: 128,
             branch_hidden: 128,
+            head: Head::Mlp,
             branches: vec![9, 3, 3],
             atoms: 51,
             v_min: -10.0,
@@ -73,6 +94,20 @@ impl ModelShape {
         self.value_hidden + self.branches.len() * self.branch_hidden
     }
 
+    /// Width of all heads' hidden layers before the activation: [`ModelShape::heads_hidden`], twice that for GLU heads,
+    /// of which each has its linear half first and its gate half behind it.
+    pub fn heads_pre(&self) -> usize {
+        self.pre(self.heads_hidden())
+    }
+
+    /// Width before the activation of a head's hidden layer that is `hidden` wide.
+    pub fn pre(&self, hidden: usize) -> usize {
+        match self.head {
+            Head::Mlp => hidden,
+            Head::Glu => 2 * hidden,
+        }
+    }
+
     /// Says what is wrong with the shape, naming the key and its value.
     pub fn check(&self) -> Result<(), String> {
         let positive = [
@@ -86,6 +121,19 @@ impl ModelShape {
             if value == 0 || value > 1 << 14 {
                 return Err(format!("{key} = {value}: expected 1 to {}", 1 << 14));
             }
+        }
+        let (window, features) = (self.window, self.bar_features);
+        if (window == 0) != (features == 0) {
+            return Err(format!(
+                "model.window = {window}, model.bar_features = {features}: a state has both or neither"
+            ));
+        }
+        if window.saturating_mul(features) > self.state {
+            return Err(format!(
+                "model.window = {window}, model.bar_features = {features}, model.state = {}: the window does not fit \
+                 into the state",
+                self.state
+            ));
         }
         if self.branches.is_empty() || self.branches.len() > MAX_BRANCHES {
             return Err(format!(
@@ -139,7 +187,8 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// First element in the flat buffer, in floats.
     pub offset: usize,
-    /// Columns of a weight, the input width that sets the initial range; for a bias the input width of its layer.
+    /// Columns of a weight, the input width that sets the initial range; for a bias the input width of its layer. 0 for
+    /// a tensor that is zero at first.
     pub fan_in: usize,
 }
 
@@ -155,21 +204,22 @@ impl Tensor {
     }
 }
 
-/// Where each main-network tensor lies in the one flat buffer (parameters, gradients, moments, target).
+/// Where each tensor of one network lies in its flat buffer (parameters, gradients, moments, target).
 ///
-/// Order: trunk1, trunk2, the hidden layers of all heads as one block of rows (`heads1`, so that they are
+/// [`Layout::main`] is the main network's; [`crate::Flat`] has those of all networks. Order in the main network: trunk1, trunk2, the hidden layers of all heads as one block of rows (`heads1`, so that they are
 /// one matrix product), then the output layers. An output layer's rows are padded to a multiple of 4, every
 /// tensor starts at a multiple of [`Layout::ALIGN`] floats, except inside `heads1`, whose rows follow each
-/// other without a gap. Padding is zero, has zero gradient and stays zero under Adam and EMA.
+/// other without a gap. With GLU heads a hidden layer has twice as many rows, the linear half before the gate half.
+/// Padding is zero, has zero gradient and stays zero under Adam and EMA.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// All tensors in buffer order.
     pub tensors: Vec<Tensor>,
     /// Length of the flat buffer in floats, a multiple of [`Layout::ALIGN`].
     pub len: usize,
-    /// First weight of the heads' joint hidden layer, shape `[heads_hidden, H2]`.
+    /// First weight of the heads' joint hidden layer, shape `[heads_pre, H2]`; 0 in a network without these heads.
     pub heads1_weight: usize,
-    /// First bias of the heads' joint hidden layer, shape `[heads_hidden]`.
+    /// First bias of the heads' joint hidden layer, shape `[heads_pre]`; 0 in a network without these heads.
     pub heads1_bias: usize,
 }
 
@@ -179,40 +229,28 @@ impl Layout {
 
     /// Lays out the main network (trunk and heads) of a checked shape.
     pub fn main(shape: &ModelShape) -> Self {
-        let mut tensors = Vec::new();
-        let mut at = 0;
-        let mut push = |name: String, shape: Vec<usize>, fan_in: usize, physical: usize, align: bool| {
-            if align {
-                at = usize::next_multiple_of(at, Self::ALIGN);
-            }
-            let offset = at;
-            tensors.push(Tensor { name, shape, offset, fan_in });
-            at += physical;
-            offset
-        };
+        let mut b = Builder::default();
         let (s, h1, h2) = (shape.state, shape.trunk1, shape.trunk2);
-        push("trunk1.weight".into(), vec![h1, s], s, h1 * s, true);
-        push("trunk1.bias".into(), vec![h1], s, h1, true);
-        push("trunk2.weight".into(), vec![h2, h1], h1, h2 * h1, true);
-        push("trunk2.bias".into(), vec![h2], h1, h2, true);
+        b.linear("trunk1", h1, s);
+        b.linear("trunk2", h2, h1);
         let (vh, ah) = (shape.value_hidden, shape.branch_hidden);
-        let heads1_weight = push("v1.weight".into(), vec![vh, h2], h2, vh * h2, true);
+        let (v1, a1) = (shape.pre(vh), shape.pre(ah));
+        let heads1_weight = b.push("v1.weight".into(), vec![v1, h2], h2, v1 * h2, true);
         for d in 0..shape.branches.len() {
-            push(format!("a1.{d}.weight"), vec![ah, h2], h2, ah * h2, false);
+            b.push(format!("a1.{d}.weight"), vec![a1, h2], h2, a1 * h2, false);
         }
-        let heads1_bias = push("v1.bias".into(), vec![vh], h2, vh, true);
+        let heads1_bias = b.push("v1.bias".into(), vec![v1], h2, v1, true);
         for d in 0..shape.branches.len() {
-            push(format!("a1.{d}.bias"), vec![ah], h2, ah, false);
+            b.push(format!("a1.{d}.bias"), vec![a1], h2, a1, false);
         }
         let k = shape.atoms;
-        push("v2.weight".into(), vec![k, vh], vh, pad4(k) * vh, true);
-        push("v2.bias".into(), vec![k], vh, pad4(k), true);
+        b.push("v2.weight".into(), vec![k, vh], vh, pad4(k) * vh, true);
+        b.push("v2.bias".into(), vec![k], vh, pad4(k), true);
         for (d, &n) in shape.branches.iter().enumerate() {
-            push(format!("a2.{d}.weight"), vec![n * k, ah], ah, pad4(n * k) * ah, true);
-            push(format!("a2.{d}.bias"), vec![n * k], ah, pad4(n * k), true);
+            b.push(format!("a2.{d}.weight"), vec![n * k, ah], ah, pad4(n * k) * ah, true);
+            b.push(format!("a2.{d}.bias"), vec![n * k], ah, pad4(n * k), true);
         }
-        let len = at.next_multiple_of(Self::ALIGN);
-        Self { tensors, len, heads1_weight, heads1_bias }
+        Self { heads1_weight, heads1_bias, ..b.finish() }
     }
 
     /// Parameters without padding.
@@ -231,6 +269,45 @@ impl Layout {
     /// If there is no such tensor: a programming error, names are fixed by [`Layout::main`].
     pub fn offset(&self, name: &str) -> usize {
         self.find(name).unwrap_or_else(|| panic!("no tensor {name} in the layout")).offset
+    }
+}
+
+/// Puts tensors one behind the other.
+#[derive(Default)]
+pub(crate) struct Builder {
+    tensors: Vec<Tensor>,
+    at: usize,
+}
+
+impl Builder {
+    /// Adds a tensor that takes `physical` floats, at the next aligned place or without a gap; returns its offset.
+    pub(crate) fn push(
+        &mut self,
+        name: String,
+        shape: Vec<usize>,
+        fan_in: usize,
+        physical: usize,
+        align: bool,
+    ) -> usize {
+        if align {
+            self.at = self.at.next_multiple_of(Layout::ALIGN);
+        }
+        let offset = self.at;
+        self.tensors.push(Tensor { name, shape, offset, fan_in });
+        self.at += physical;
+        offset
+    }
+
+    /// Adds `name.weight` [outputs, inputs] and `name.bias` [outputs], both aligned.
+    pub(crate) fn linear(&mut self, name: &str, outputs: usize, inputs: usize) {
+        self.push(format!("{name}.weight"), vec![outputs, inputs], inputs, outputs * inputs, true);
+        self.push(format!("{name}.bias"), vec![outputs], inputs, outputs, true);
+    }
+
+    /// The layout, with a length that keeps what follows aligned.
+    pub(crate) fn finish(self) -> Layout {
+        let len = self.at.next_multiple_of(Layout::ALIGN);
+        Layout { tensors: self.tensors, len, heads1_weight: 0, heads1_bias: 0 }
     }
 }
 
@@ -259,6 +336,19 @@ mod tests {
         }
         assert_eq!(layout.offset("a2.1.weight") % Layout::ALIGN, 0);
         assert_eq!(layout.offset("a1.0.weight"), layout.heads1_weight + 128 * 256);
+    }
+
+    #[test]
+    fn glu_heads_double_the_rows_of_the_hidden_layers_only() {
+        let mlp = ModelShape { state: 80, ..Default::default() };
+        let glu = ModelShape { head: Head::Glu, ..mlp.clone() };
+        assert_eq!((glu.heads_hidden(), glu.heads_pre()), (512, 1024));
+        assert_eq!((mlp.heads_hidden(), mlp.heads_pre()), (512, 512));
+        let (a, b) = (Layout::main(&mlp), Layout::main(&glu));
+        assert_eq!(b.count() - a.count(), 512 * 256 + 512);
+        assert_eq!(b.find("v1.weight").unwrap().shape, [256, 256]);
+        assert_eq!(b.offset("a1.1.weight"), b.heads1_weight + 512 * 256);
+        assert_eq!(b.find("a2.0.weight").unwrap().shape, a.find("a2.0.weight").unwrap().shape);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct Market {
 }
 
 impl Market {
-    /// Loads the bars of a configuration and prepares one split of them; fills in the model's state width.
+    /// Loads the bars of a configuration and prepares one split of them; fills in the model's state width and window.
     pub fn prepare(config: &mut Config) -> anyhow::Result<Self> {
         let loaded = load(&config.data)?;
         let options = PrepareOptions {
@@ -100,6 +100,9 @@ impl Market {
     ) -> anyhow::Result<Self> {
         let shape = StateShape { window: config.market.window as u32, features: bars::FEATURES as u32 };
         config.model.state = shape.len() as usize;
+        let model = &mut config.model;
+        fill("model.window", &mut model.window, "market.window", shape.window as usize)?;
+        fill("model.bar_features", &mut model.bar_features, "the bar features", shape.features as usize)?;
         config.check()?;
         let columns = BarColumns {
             time_ms: &data.timestamps_ms,
@@ -141,6 +144,15 @@ impl Market {
     pub fn report(&self, rows: &[LogRow], part: PartName) -> anyhow::Result<Report> {
         Ok(Report::new(rows, &self.params, &self.table, self.part(part), self.bars_per_year)?)
     }
+}
+
+/// Fills a width of the model that follows from the environment; one that was set has to be the environment's.
+fn fill(key: &str, value: &mut usize, source: &str, environment: usize) -> anyhow::Result<()> {
+    if *value != 0 && *value != environment {
+        bail!("{key} = {value}, but the market's states have {environment} ({source}): leave {key} at 0");
+    }
+    *value = environment;
+    Ok(())
 }
 
 /// Loads a bar file, or makes the synthetic market.
