@@ -23,6 +23,14 @@ impl Lane {
     pub const TARGET: Lane = Lane(1);
     /// Weight-gradient products beside the data-gradient chain.
     pub const GRADIENT: Lane = Lane(2);
+    /// The IQN head, forward to its own gradient and the trunk's.
+    pub const IQN: Lane = Lane(3);
+    /// Temporal attention: folding, context, backward.
+    pub const ATTENTION: Lane = Lane(4);
+    /// The IQL value networks.
+    pub const IQL: Lane = Lane(5);
+    /// The CQL loss beside the C51 loss.
+    pub const CQL: Lane = Lane(6);
     /// Most lanes a step may use.
     pub const COUNT: usize = 16;
 
@@ -44,6 +52,10 @@ impl fmt::Display for Lane {
             0 => write!(f, "lane main"),
             1 => write!(f, "lane target"),
             2 => write!(f, "lane gradient"),
+            3 => write!(f, "lane iqn"),
+            4 => write!(f, "lane attention"),
+            5 => write!(f, "lane iql"),
+            6 => write!(f, "lane cql"),
             d @ 8..16 => write!(f, "lane branch{}", d - 8),
             other => write!(f, "lane {other}"),
         }

@@ -76,6 +76,8 @@ pub fn product<E: Exec>(exec: &mut E, lane: Lane, product: &Product) -> Result<(
 pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<(), ExecError> {
     let Some(first) = products.first() else { return Ok(()) };
     let fail = |problem: String| ExecError::Product { label: first.label, problem };
+    let with_extra = products.iter().find(|p| !matches!(p.epilogue, Epilogue::None));
+    let common = extra(with_extra.unwrap_or(first))?.0;
     let mut touches = Vec::new();
     let mut arguments = Vec::with_capacity(products.len());
     for product in products {
@@ -83,7 +85,10 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
         if product.form != first.form || product.precision != first.precision {
             return Err(fail(format!("`{}` has another form or precision than its group", product.label)));
         }
-        if extra(product)?.0 != extra(first)?.0 {
+        // A product without epilogue fits a group of data gradients, and one of plain biases.
+        let own = extra(product)?;
+        let fits = own.1.is_none() && !matches!(common, Extra::Bias(slope) if slope != 1.0);
+        if own.0 != common && !fits {
             return Err(fail(format!("`{}` has another epilogue than its group", product.label)));
         }
         touches.extend(product.operands().into_iter().map(|operand| operand.touch));
@@ -94,16 +99,15 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
             a: (product.a, product.lda),
             b: (product.b, product.ldb),
             c: (product.c, product.ldc),
-            extra: extra(product)?.1,
+            extra: own.1,
         });
     }
     independent(products)?;
-    let (extra, _) = extra(first)?;
     let tile = choose(arithmetic(first.precision), 1, products.iter().map(|p| (p.m, p.n, p.k)));
     macro_rules! launch {
         ($huge:ident, $large:ident, $medium:ident, $small:ident) => {
             by_tile!(tile, $huge, $large, $medium, $small, |K| {
-                let kernel = K::of(extra, &arguments).map_err(|e| fail(e.to_string()))?;
+                let kernel = K::of(common, &arguments).map_err(|e| fail(e.to_string()))?;
                 exec.launch_touching(lane, &kernel, &touches)
             })
         };

@@ -8,7 +8,7 @@ use cuda_std::prelude::*;
 
 use super::adam_ema::hyper;
 use super::gradient_norm::partials;
-use super::update_scales::{GROUPS, scale, table};
+use super::update_scales::{GROUPS, scale};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
@@ -29,7 +29,7 @@ pub mod reference;
         partial <= 2,
         groups >= 1,
         groups <= GROUPS,
-        groups_table.len() >= (groups as usize) * (table::WORDS as usize),
+        ends.len() >= groups as usize,
         hypers.len() >= hyper::WORDS as usize,
         scales.len() >= scale::WORDS as usize,
         grads.len() >= (full as usize) * (main as usize),
@@ -38,7 +38,9 @@ pub mod reference;
         params.len() >= len as usize,
         m.len() >= len as usize,
         v.len() >= len as usize,
-        target.len() >= len as usize,
+        with_target <= len,
+        with_target % 4 == 0,
+        target.len() >= with_target as usize,
     )
 )]
 pub fn adam_groups(
@@ -52,10 +54,12 @@ pub fn adam_groups(
     full: u32,
     /// Terms over the trunk.
     partial: u32,
+    /// Floats of the groups that have a copy in the target network; they come first.
+    with_target: u32,
     /// Parameter groups.
     groups: u32,
-    /// Rows as in [`table`].
-    groups_table: In<u32>,
+    /// First block of 1024 floats after each group, in the order of the flat buffer, the main group first.
+    ends: In<u32>,
     hypers: In<f64>,
     /// What `update_scales` made.
     scales: In<f32>,
@@ -75,10 +79,10 @@ pub fn adam_groups(
         return;
     }
     let mut group = 0;
-    while group + 1 < groups && thread::block_idx() >= groups_table.get(group * table::WORDS + table::END) {
+    while group + 1 < groups && thread::block_idx() >= ends.get(group) {
         group += 1;
     }
-    let has_target = groups_table.get(group * table::WORDS + table::HAS_TARGET) != 0;
+    let has_target = at < with_target;
     let zero = [0.0f32; 4];
     let (p, m0, v0) = (params.get4(at), m.get4(at), v.get4(at));
     let t0 = if has_target { target.get4(at) } else { zero };

@@ -20,16 +20,6 @@ pub mod reference;
 /// Most parameter groups, the main one included.
 pub const GROUPS: u32 = 8;
 
-/// Words of the table of parameter groups, one row a group in the order of the flat buffer, the main group first.
-pub mod table {
-    /// First block of 1024 floats after the group.
-    pub const END: u32 = 0;
-    /// 1 where the target network has a copy of the group.
-    pub const HAS_TARGET: u32 = 1;
-    /// Words of a row.
-    pub const WORDS: u32 = 2;
-}
-
 /// What the kernel writes and `adam_groups` reads (f32).
 pub mod scale {
     /// Factors of the terms, their budget and the clip of the sum together.
@@ -69,7 +59,7 @@ const WARPS: u32 = PAIRS + GROUPS - 1;
         blocks > 0,
         groups >= 1,
         groups <= GROUPS,
-        groups_table.len() >= (groups as usize) * (table::WORDS as usize),
+        ends.len() >= groups as usize,
         sums.len() >= (PAIRS as usize) * (blocks as usize),
         squares.len() >= (total_blocks as usize),
         total_blocks >= blocks,
@@ -86,8 +76,8 @@ pub fn update_scales(
     total_blocks: u32,
     /// Parameter groups, the main one included.
     groups: u32,
-    /// Rows as in [`table`].
-    groups_table: In<u32>,
+    /// First block of 1024 floats after each group, in the order of the flat buffer, the main group first.
+    ends: In<u32>,
     /// Inner products of the terms [PAIRS, blocks].
     sums: In<f32>,
     /// Sums of squares of the other groups' blocks [total_blocks]; the main group's are not read.
@@ -106,9 +96,7 @@ pub fn update_scales(
     let (mut i, end) = if is_pair {
         (warp * blocks, (warp + 1) * blocks)
     } else if group < groups {
-        let row = group * table::WORDS;
-        let (start, end) =
-            (groups_table.get(row - table::WORDS + table::END), groups_table.get(row + table::END));
+        let (start, end) = (ends.get(group - 1), ends.get(group));
         (start, if end < total_blocks { end } else { total_blocks })
     } else {
         (0, 0)

@@ -10,23 +10,65 @@ use settings::Optimizer;
 
 use crate::error::ExecError;
 use crate::exec::Memory;
+use crate::step::parts::{PartBuffers, SpectralBuffers};
 use crate::step::shape::StepShape;
 
-/// Flat parameter-shaped buffers, `[layout.len]` each.
+/// Flat parameter-shaped buffers, `[flat.len]` each; the main network comes first.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// Online network; written by Adam.
     pub online: Buf<f32>,
-    /// Target network; written by Adam's EMA.
+    /// Target network `[flat.target_len]`; written by Adam's EMA.
     pub target: Buf<f32>,
     /// First moment.
     pub m: Buf<f32>,
     /// Second moment.
     pub v: Buf<f32>,
-    /// Gradient of the step; written by the weight-gradient products or their reduction.
+    /// Gradient of the step; written by the weight-gradient products or their reduction. Where several terms share the
+    /// main parameters, its main part is not used (`PartBuffers::grads`).
     pub grad: Buf<f32>,
-    /// Partial weight gradients `[splits, layout.len]` (the gradient itself when there is one split).
+}
+
+/// Gradients of one loss term, from the logits down to the weights.
+#[derive(Clone, Copy, Debug)]
+pub struct TermBuffers {
+    /// d loss / d logits `[B, logits]`; the padding stays zero.
+    pub d_logits: Buf<f32>,
+    /// d loss / d hidden `[B, hidden]`; for MLP heads with respect to its argument.
+    pub d_hidden: Buf<f32>,
+    /// d loss / d (hidden's argument) `[B, pre]`; the same buffer for MLP heads.
+    pub d_pre: Buf<f32>,
+    /// d loss / d (h2's argument) `[B, H2]`.
+    pub d_h2: Buf<f32>,
+    /// d loss / d (h1's argument) `[B, H1]`.
+    pub d_h1: Buf<f32>,
+    /// Partial weight gradients `[splits, layout.len]`.
     pub parts: Buf<f32>,
+}
+
+impl TermBuffers {
+    /// Allocates; the partial gradients go to `parts`.
+    pub fn alloc(
+        memory: &mut impl Memory,
+        shape: &StepShape,
+        parts: Buf<f32>,
+        name: &str,
+    ) -> Result<Self, ExecError> {
+        let b = shape.batch;
+        let d_hidden = memory.alloc(&format!("{name}.d_hidden"), b * shape.hidden)?;
+        Ok(Self {
+            d_logits: memory.alloc(&format!("{name}.d_logits"), b * shape.logits)?,
+            d_hidden,
+            d_pre: if shape.glu() {
+                memory.alloc(&format!("{name}.d_pre"), b * shape.pre)?
+            } else {
+                d_hidden
+            },
+            d_h2: memory.alloc(&format!("{name}.d_h2"), b * shape.model.trunk2)?,
+            d_h1: memory.alloc(&format!("{name}.d_h1"), b * shape.model.trunk1)?,
+            parts,
+        })
+    }
 }
 
 /// Activations of one forward pass over `rows` rows.
@@ -38,6 +80,10 @@ pub struct Activations {
     pub h1: Buf<f32>,
     /// h2 `[rows, H2]`.
     pub h2: Buf<f32>,
+    /// What the heads read `[rows, H2]`: h2' with attention, else h2.
+    pub features: Buf<f32>,
+    /// Arguments of the heads' hidden layers `[rows, pre]`; for MLP heads the hidden layers themselves.
+    pub pre: Buf<f32>,
     /// Hidden layers of all heads `[rows, VH + D AH]`.
     pub hidden: Buf<f32>,
     /// Heads' outputs `[rows, logits]`, blocks as in `gpu::logits`.
@@ -52,11 +98,19 @@ impl Activations {
         rows: usize,
         name: &str,
     ) -> Result<Self, ExecError> {
+        let h2 = memory.alloc(&format!("{name}.h2"), rows * shape.model.trunk2)?;
+        let hidden = memory.alloc(&format!("{name}.hidden"), rows * shape.hidden)?;
         Ok(Self {
             rows,
             h1: memory.alloc(&format!("{name}.h1"), rows * shape.model.trunk1)?,
-            h2: memory.alloc(&format!("{name}.h2"), rows * shape.model.trunk2)?,
-            hidden: memory.alloc(&format!("{name}.hidden"), rows * shape.hidden)?,
+            h2,
+            features: if shape.parts.attention.enabled {
+                memory.alloc(&format!("{name}.features"), rows * shape.model.trunk2)?
+            } else {
+                h2
+            },
+            pre: if shape.glu() { memory.alloc(&format!("{name}.pre"), rows * shape.pre)? } else { hidden },
+            hidden,
             logits: memory.alloc(&format!("{name}.logits"), rows * shape.logits)?,
         })
     }
@@ -122,16 +176,10 @@ pub struct StepBuffers {
     pub batch: Batch,
     /// Online network on s and s', 2B rows.
     pub online: Activations,
-    /// Target network on s', B rows.
+    /// Target network on s' (B rows), or on s and s' (2B rows) where the value networks need both.
     pub target: Activations,
-    /// d loss / d logits `[B, logits]`; the padding stays zero.
-    pub d_logits: Buf<f32>,
-    /// d loss / d (hidden's argument) `[B, VH + D AH]`.
-    pub d_hidden: Buf<f32>,
-    /// d loss / d (h2's argument) `[B, H2]`.
-    pub d_h2: Buf<f32>,
-    /// d loss / d (h1's argument) `[B, H1]`.
-    pub d_h1: Buf<f32>,
+    /// Gradients of the C51 term.
+    pub c51: TermBuffers,
     /// Per-sample statistics `[B, 8]` (`c51_loss::stat`).
     pub stats: Buf<f32>,
     /// Cross-entropy per branch `[B, D]`.
@@ -148,28 +196,39 @@ pub struct StepBuffers {
     pub clock: Buf<u64>,
     /// Adam's own counter (`gpu::clock::adam`).
     pub adam: Buf<u64>,
-    /// History rows `[history, 12]` (`step_signals::signal`).
+    /// History rows `[history, signal::COLUMNS]` (`step_signals::signal`).
     pub history: Buf<f32>,
+    /// What the parts beside the C51 loss need, where there are any.
+    pub parts: Option<PartBuffers>,
+    /// Power iteration of the trunk's spectral norm.
+    pub spectral: Option<SpectralBuffers>,
 }
 
 impl StepBuffers {
+    /// The target network's logits on s' `[B, logits]`.
+    pub fn target_next_logits(&self, shape: &StepShape) -> Buf<f32> {
+        let len = shape.batch * shape.logits;
+        self.target.logits.slice(self.target.logits.len() - len, len)
+    }
+
     /// Allocates all buffers, zeroed, and writes support and hyper-parameters.
     pub fn alloc(
         memory: &mut impl Memory,
         shape: &StepShape,
         optimizer: &Optimizer,
     ) -> Result<Self, ExecError> {
-        let (b, len) = (shape.batch, shape.layout.len);
+        let (b, len) = (shape.batch, shape.flat.len);
         let grad = memory.alloc("grad", len)?;
-        let parts = if shape.splits == 1 { grad } else { memory.alloc("grad.parts", shape.splits * len)? };
+        let whole = shape.splits == 1 && !shape.has_parts();
+        let partial =
+            if whole { grad } else { memory.alloc("grad.parts", shape.terms_len())? };
         let buffers = Self {
             parameters: Parameters {
                 online: memory.alloc("online", len)?,
-                target: memory.alloc("target", len)?,
+                target: memory.alloc("target", shape.flat.target_len())?,
                 m: memory.alloc("adam.m", len)?,
                 v: memory.alloc("adam.v", len)?,
                 grad,
-                parts,
             },
             batch: Batch {
                 x: memory.alloc("batch.x", 2 * b * shape.stride)?,
@@ -180,11 +239,8 @@ impl StepBuffers {
                 indices: memory.alloc("batch.indices", b)?,
             },
             online: Activations::alloc(memory, shape, 2 * b, "online")?,
-            target: Activations::alloc(memory, shape, b, "target")?,
-            d_logits: memory.alloc("d_logits", b * shape.logits)?,
-            d_hidden: memory.alloc("d_hidden", b * shape.hidden)?,
-            d_h2: memory.alloc("d_h2", b * shape.model.trunk2)?,
-            d_h1: memory.alloc("d_h1", b * shape.model.trunk1)?,
+            target: Activations::alloc(memory, shape, shape.target_rows(), "target")?,
+            c51: TermBuffers::alloc(memory, shape, partial.slice(0, shape.splits * shape.layout.len), "c51")?,
             stats: memory.alloc("stats", b * stat::COLUMNS as usize)?,
             cross_entropy: memory.alloc("cross_entropy", b * shape.branches)?,
             td_error: memory.alloc("td_error", b * shape.branches)?,
@@ -194,6 +250,16 @@ impl StepBuffers {
             clock: memory.alloc("clock", clock::WORDS as usize)?,
             adam: memory.alloc("adam.clock", clock::adam::WORDS as usize)?,
             history: memory.alloc("history", shape.history * signal::COLUMNS as usize)?,
+            parts: if shape.has_parts() {
+                Some(PartBuffers::alloc(memory, shape, optimizer, partial)?)
+            } else {
+                None
+            },
+            spectral: if shape.parts.spectral.enabled {
+                Some(SpectralBuffers::alloc(memory, shape)?)
+            } else {
+                None
+            },
         };
         memory.upload(buffers.support, &[shape.model.v_min, shape.model.v_max])?;
         memory.upload(buffers.hyper, &hyper_words(optimizer))?;

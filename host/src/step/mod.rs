@@ -1,10 +1,15 @@
 //! The training step: shapes, buffers, and the record functions that run eagerly, under capture and in the emulator.
 
+pub mod attention;
 pub mod buffers;
 pub mod collect;
+pub mod iql;
+pub mod iqn;
 pub mod network;
+pub mod parts;
 pub mod record;
 pub mod shape;
+pub mod update;
 
 pub use buffers::{Activations, Replay, StepBuffers};
 pub use collect::{Collector, CollectorInput, TableBuffers};

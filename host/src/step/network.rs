@@ -6,11 +6,13 @@
 
 use cuda_std::Buf;
 use gpu::kernels::bias_lrelu::{BiasGradient, BiasLrelu, LreluBackward};
+use gpu::kernels::gemm::MAX_PRODUCTS;
+use gpu::kernels::glu::{GluBackward, GluForward};
 
 use crate::error::ExecError;
 use crate::exec::{Epilogue, Exec, Form, Lane, Product};
 use crate::gemm;
-use crate::step::buffers::Activations;
+use crate::step::buffers::{Activations, TermBuffers};
 use crate::step::shape::{Layer, Matmul, StepShape};
 
 /// A matrix view: first element and row stride.
@@ -39,6 +41,17 @@ fn from(buf: Buf<f32>, at: usize) -> Buf<f32> {
     buf.slice(at, buf.len() - at)
 }
 
+/// Partial weight gradients `[splits, len]` of a part of the flat layout.
+#[derive(Clone, Copy, Debug)]
+pub struct Planes {
+    /// The planes, one behind the other.
+    pub data: Buf<f32>,
+    /// Place in the flat layout of a plane's first float.
+    pub first: usize,
+    /// Floats of a plane.
+    pub len: usize,
+}
+
 /// Issues one network's layers on an executor.
 pub struct Network<'a, E: Exec> {
     /// Where to.
@@ -50,70 +63,93 @@ pub struct Network<'a, E: Exec> {
 }
 
 impl<E: Exec> Network<'_, E> {
-    /// Heads' outputs for `a.rows` rows of `x`, all activations kept.
+    /// Heads' outputs for `a.rows` rows of `x` without attention, all activations kept.
     pub fn forward(&mut self, lane: Lane, x: View, a: &Activations) -> Result<(), ExecError> {
+        self.trunk(lane, x, a)?;
+        self.heads(lane, a)
+    }
+
+    /// h1 and h2.
+    pub fn trunk(&mut self, lane: Lane, x: View, a: &Activations) -> Result<(), ExecError> {
+        let model = &self.shape.model;
+        let (h1, h2) = (View::new(a.h1, model.trunk1), View::new(a.h2, model.trunk2));
+        self.activated(lane, a.rows, &[(self.shape.trunk1, x, h1)])?;
+        self.activated(lane, a.rows, &[(self.shape.trunk2, h1, h2)])
+    }
+
+    /// The heads' outputs from `a.features`.
+    pub fn heads(&mut self, lane: Lane, a: &Activations) -> Result<(), ExecError> {
         let shape = self.shape;
-        let (h1, h2) = (View::new(a.h1, shape.model.trunk1), View::new(a.h2, shape.model.trunk2));
-        let hidden = View::new(a.hidden, shape.hidden);
-        self.activated(lane, shape.trunk1, a.rows, x, h1)?;
-        self.activated(lane, shape.trunk2, a.rows, h1, h2)?;
-        self.activated(lane, shape.heads1, a.rows, h2, hidden)?;
+        let features = View::new(a.features, shape.model.trunk2);
+        let (pre, hidden) = (View::new(a.pre, shape.pre), View::new(a.hidden, shape.hidden));
+        if shape.glu() {
+            let bias = self.parameters.slice(shape.heads1.bias, shape.heads1.outputs);
+            let product = self.forward_product(shape.heads1, a.rows, features, pre, Epilogue::Bias(bias));
+            self.group(lane, &[product])?;
+            let forward = GluForward {
+                rows: a.rows as u32,
+                value_width: shape.model.value_hidden as u32,
+                branch_width: shape.model.branch_hidden as u32,
+                branches: shape.branches as u32,
+                pre: a.pre.into(),
+                hidden: a.hidden.into(),
+            };
+            self.exec.launch(lane, &forward)?;
+        } else {
+            self.activated(lane, a.rows, &[(shape.heads1, features, hidden)])?;
+        }
         let logits = View::new(a.logits, shape.logits);
         let products: Vec<Product> = shape
             .outputs
             .iter()
             .map(|o| {
                 let bias = self.parameters.slice(o.layer.bias, o.layer.outputs);
-                let epilogue = Epilogue::Bias(bias);
-                self.forward_product(
-                    o.layer,
-                    a.rows,
-                    hidden.column(o.hidden),
-                    logits.column(o.column),
-                    epilogue,
-                )
+                let (x, y) = (hidden.column(o.hidden), logits.column(o.column));
+                self.forward_product(o.layer, a.rows, x, y, Epilogue::Bias(bias))
             })
             .collect();
         self.group(lane, &products)
     }
 
-    /// y = lrelu(x W^T + b).
-    fn activated(
+    /// y = lrelu(x W^T + b) of independent layers, each (layer, x, y).
+    pub fn activated(
         &mut self,
         lane: Lane,
-        layer: Layer,
         rows: usize,
-        x: View,
-        y: View,
+        layers: &[(Layer, View, View)],
     ) -> Result<(), ExecError> {
-        let bias = self.parameters.slice(layer.bias, layer.outputs);
         let slope = self.shape.model.leaky_slope;
-        match self.shape.matmul {
-            Matmul::Rust => {
-                let epilogue = Epilogue::BiasLrelu(bias, slope);
-                let product = self.forward_product(layer, rows, x, y, epilogue);
-                gemm::group(self.exec, lane, &[product])
-            }
-            Matmul::CublasLt if layer.outputs.is_multiple_of(4) => {
-                let product = self.forward_product(layer, rows, x, y, Epilogue::None);
-                self.exec.product(lane, &product)?;
-                self.exec.launch(
-                    lane,
-                    &BiasLrelu {
-                        rows: rows as u32,
-                        cols: layer.outputs as u32,
-                        stride: y.stride as u32,
-                        slope,
-                        bias: bias.into(),
-                        x: y.data.into(),
-                    },
-                )
-            }
-            Matmul::CublasLt => Err(ExecError::Product {
-                label: layer.label,
-                problem: format!("width {} is not a multiple of 4", layer.outputs),
-            }),
+        if self.shape.matmul == Matmul::Rust {
+            let product = |&(layer, x, y): &(Layer, View, View)| {
+                let bias = self.parameters.slice(layer.bias, layer.outputs);
+                self.forward_product(layer, rows, x, y, Epilogue::BiasLrelu(bias, slope))
+            };
+            let products: Vec<Product> = layers.iter().map(product).collect();
+            return gemm::group(self.exec, lane, &products);
         }
+        for &(layer, x, y) in layers {
+            if !layer.outputs.is_multiple_of(4) {
+                return Err(ExecError::Product {
+                    label: layer.label,
+                    problem: format!("width {} is not a multiple of 4", layer.outputs),
+                });
+            }
+            let product = self.forward_product(layer, rows, x, y, Epilogue::None);
+            self.exec.product(lane, &product)?;
+            let bias = self.parameters.slice(layer.bias, layer.outputs);
+            self.exec.launch(
+                lane,
+                &BiasLrelu {
+                    rows: rows as u32,
+                    cols: layer.outputs as u32,
+                    stride: y.stride as u32,
+                    slope,
+                    bias: bias.into(),
+                    x: y.data.into(),
+                },
+            )?;
+        }
+        Ok(())
     }
 
     fn forward_product(&self, layer: Layer, rows: usize, x: View, y: View, epilogue: Epilogue) -> Product {
@@ -134,70 +170,116 @@ impl<E: Exec> Network<'_, E> {
         }
     }
 
-    /// Independent products: one launch, or one lane each.
+    /// Independent products: as few launches as take them, or one lane each.
     fn group(&mut self, lane: Lane, products: &[Product]) -> Result<(), ExecError> {
         match self.shape.matmul {
-            Matmul::Rust => gemm::group(self.exec, lane, products),
-            Matmul::CublasLt => {
-                // Branch 0 is the widest by convention of the layouts; the value head shares the caller's lane.
-                let lanes = products.iter().enumerate().skip(1);
-                for (i, product) in lanes.clone() {
-                    self.exec.after(Lane::branch(i - 1), lane)?;
-                    self.exec.product(Lane::branch(i - 1), product)?;
+            Matmul::Rust => {
+                for some in products.chunks(MAX_PRODUCTS) {
+                    gemm::group(self.exec, lane, some)?;
                 }
-                self.exec.product(lane, &products[0])?;
-                for (i, _) in lanes {
-                    self.exec.after(lane, Lane::branch(i - 1))?;
+                Ok(())
+            }
+            Matmul::CublasLt => {
+                for some in products.chunks(MAX_PRODUCTS) {
+                    // The first shares the caller's lane; there are eight more.
+                    let lanes = some.iter().enumerate().skip(1);
+                    for (i, product) in lanes.clone() {
+                        self.exec.after(Lane::branch(i - 1), lane)?;
+                        self.exec.product(Lane::branch(i - 1), product)?;
+                    }
+                    self.exec.product(lane, &some[0])?;
+                    for (i, _) in lanes {
+                        self.exec.after(lane, Lane::branch(i - 1))?;
+                    }
                 }
                 Ok(())
             }
         }
     }
 
-    /// d hidden from d logits: one product per head into its slice of the hidden row, through the activation.
+    /// From d logits to d (hidden's argument), for each term: one product per head into its slice of the hidden row,
+    /// through the activation.
     pub fn backward_outputs(
         &mut self,
         lane: Lane,
-        rows: usize,
-        d_logits: View,
-        hidden: View,
-        d_hidden: View,
+        a: &Activations,
+        terms: &[&TermBuffers],
     ) -> Result<(), ExecError> {
-        let shape = self.shape;
-        let products: Vec<Product> = shape
-            .outputs
-            .iter()
-            .map(|o| {
-                let (d, h) = (d_logits.column(o.column), hidden.column(o.hidden));
-                self.backward_product(o.layer, rows, d, h, d_hidden.column(o.hidden))
-            })
-            .collect();
+        let (shape, rows) = (self.shape, self.shape.batch);
+        let hidden = View::new(a.hidden, shape.hidden);
+        let mut products = Vec::new();
+        for term in terms {
+            let (d_logits, d_hidden) =
+                (View::new(term.d_logits, shape.logits), View::new(term.d_hidden, shape.hidden));
+            for o in &shape.outputs {
+                let h = (!shape.glu()).then(|| hidden.column(o.hidden));
+                let (d, d_h) = (d_logits.column(o.column), d_hidden.column(o.hidden));
+                products.push(self.backward_product(o.layer, rows, d, h, d_h));
+            }
+        }
         self.group(lane, &products)?;
-        self.activation_backward(lane, rows, shape.hidden, hidden, d_hidden)
+        for term in terms {
+            if shape.glu() {
+                let backward = GluBackward {
+                    rows: rows as u32,
+                    value_width: shape.model.value_hidden as u32,
+                    branch_width: shape.model.branch_hidden as u32,
+                    branches: shape.branches as u32,
+                    d_hidden: term.d_hidden.into(),
+                    pre: a.pre.slice(0, rows * shape.pre).into(),
+                    d_pre: term.d_pre.into(),
+                };
+                self.exec.launch(lane, &backward)?;
+            } else {
+                self.activation_backward(
+                    lane,
+                    rows,
+                    shape.hidden,
+                    hidden,
+                    View::new(term.d_hidden, shape.hidden),
+                )?;
+            }
+        }
+        Ok(())
     }
 
-    /// d x's argument from d y: dX = (dY W) * lrelu'(x), x the stored output of the layer below.
+    /// dX = (dY W) * lrelu'(x) of independent layers, each (layer, dY, x, dX), x the stored output of the layer below;
+    /// without x the plain dY W.
     pub fn backward(
         &mut self,
         lane: Lane,
+        rows: usize,
+        layers: &[(Layer, View, Option<View>, View)],
+    ) -> Result<(), ExecError> {
+        let products: Vec<Product> =
+            layers.iter().map(|&(layer, d_y, x, d_x)| self.backward_product(layer, rows, d_y, x, d_x)).collect();
+        match self.shape.matmul {
+            Matmul::Rust => gemm::group(self.exec, lane, &products)?,
+            Matmul::CublasLt => {
+                for product in &products {
+                    self.exec.product(lane, product)?;
+                }
+            }
+        }
+        for &(layer, _, x, d_x) in layers {
+            if let Some(x) = x {
+                self.activation_backward(lane, rows, layer.inputs, x, d_x)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn backward_product(
+        &self,
         layer: Layer,
         rows: usize,
         d_y: View,
-        x: View,
+        x: Option<View>,
         d_x: View,
-    ) -> Result<(), ExecError> {
-        let product = self.backward_product(layer, rows, d_y, x, d_x);
-        match self.shape.matmul {
-            Matmul::Rust => gemm::group(self.exec, lane, &[product])?,
-            Matmul::CublasLt => self.exec.product(lane, &product)?,
-        }
-        self.activation_backward(lane, rows, layer.inputs, x, d_x)
-    }
-
-    fn backward_product(&self, layer: Layer, rows: usize, d_y: View, x: View, d_x: View) -> Product {
-        let epilogue = match self.shape.matmul {
-            Matmul::Rust => Epilogue::LreluBackward(x.data, self.shape.model.leaky_slope),
-            Matmul::CublasLt => Epilogue::None,
+    ) -> Product {
+        let epilogue = match (self.shape.matmul, x) {
+            (Matmul::Rust, Some(x)) => Epilogue::LreluBackward(x.data, self.shape.model.leaky_slope),
+            _ => Epilogue::None,
         };
         Product {
             label: layer.label,
@@ -217,7 +299,7 @@ impl<E: Exec> Network<'_, E> {
     }
 
     /// The derivative of the activation as a launch of its own, where the product could not take it.
-    fn activation_backward(
+    pub fn activation_backward(
         &mut self,
         lane: Lane,
         rows: usize,
@@ -241,37 +323,20 @@ impl<E: Exec> Network<'_, E> {
         )
     }
 
-    /// Weight and bias gradients of some layers, each (layer, dY, X), into the partial gradients at the layer's place.
+    /// Weight and bias gradients of some layers, each (layer, dY, X), into partial gradients at the layers' places.
     pub fn weight_gradients(
         &mut self,
         lane: Lane,
         rows: usize,
-        parts: Buf<f32>,
+        planes: Planes,
         layers: &[(Layer, View, View)],
     ) -> Result<(), ExecError> {
         let shape = self.shape;
         match shape.matmul {
-            Matmul::Rust => {
-                let gradients: Vec<gemm::WeightGradient> = layers
-                    .iter()
-                    .map(|&(layer, d_y, x)| gemm::WeightGradient {
-                        label: layer.label,
-                        rows,
-                        outputs: layer.outputs,
-                        inputs: layer.inputs,
-                        d_y: d_y.data,
-                        ldy: d_y.stride,
-                        x: x.data,
-                        ldx: x.stride,
-                        weight: layer.weight,
-                        bias: layer.bias,
-                        precision: shape.precision,
-                    })
-                    .collect();
-                gemm::weight_gradients(self.exec, lane, &gradients, parts, shape.splits, shape.layout.len)
-            }
+            Matmul::Rust => self.rust_weight_gradients(lane, rows, planes, layers),
             Matmul::CublasLt => {
                 for &(layer, d_y, x) in layers {
+                    let weight = layer.weight - planes.first;
                     let product = Product {
                         label: layer.label,
                         form: Form::Tn,
@@ -282,7 +347,7 @@ impl<E: Exec> Network<'_, E> {
                         lda: d_y.stride,
                         b: x.data,
                         ldb: x.stride,
-                        c: parts.slice(layer.weight, layer.outputs * layer.inputs),
+                        c: planes.data.slice(weight, layer.outputs * layer.inputs),
                         ldc: layer.inputs,
                         epilogue: Epilogue::None,
                         precision: shape.precision,
@@ -295,12 +360,43 @@ impl<E: Exec> Network<'_, E> {
                             cols: layer.outputs as u32,
                             stride: d_y.stride as u32,
                             d: d_y.data.into(),
-                            bias_gradient: parts.slice(layer.bias, layer.outputs).into(),
+                            bias_gradient: planes.data.slice(layer.bias - planes.first, layer.outputs).into(),
                         },
                     )?;
                 }
                 Ok(())
             }
         }
+    }
+
+    /// The same on the Rust kernels, whatever computes the other products: for shapes that cuBLASLt is not made for.
+    pub fn rust_weight_gradients(
+        &mut self,
+        lane: Lane,
+        rows: usize,
+        planes: Planes,
+        layers: &[(Layer, View, View)],
+    ) -> Result<(), ExecError> {
+        let shape = self.shape;
+        let gradients: Vec<gemm::WeightGradient> = layers
+            .iter()
+            .map(|&(layer, d_y, x)| gemm::WeightGradient {
+                label: layer.label,
+                rows,
+                outputs: layer.outputs,
+                inputs: layer.inputs,
+                d_y: d_y.data,
+                ldy: d_y.stride,
+                x: x.data,
+                ldx: x.stride,
+                weight: layer.weight - planes.first,
+                bias: layer.bias - planes.first,
+                precision: shape.precision,
+            })
+            .collect();
+        for some in gradients.chunks(MAX_PRODUCTS) {
+            gemm::weight_gradients(self.exec, lane, some, planes.data, shape.splits, planes.len)?;
+        }
+        Ok(())
     }
 }

@@ -1,81 +1,174 @@
 //! The training step as a sequence of launches on lanes: what one graph holds.
+//!
+//! Everything begins and ends on the main lane. Beside it run the target network's pass, the weight gradients, and what
+//! the parts add: the IQN head from the moment both networks' features are there, the value networks, the attention's
+//! folding, context and backward. The pieces are joined before the update.
 
-use gpu::kernels::adam_ema::AdamEma;
 use gpu::kernels::c51_loss::{C51Loss, C51LossWide};
-use gpu::kernels::gradient_norm::{GradientNorm, GradientReduce};
+use gpu::kernels::cql_loss::{CqlLoss, CqlLossWide};
+use gpu::kernels::learner_signals::sample;
 use gpu::kernels::sample_gather::SampleGather;
-use gpu::kernels::step_signals::StepSignals;
+use gpu::kernels::spectral_norm::{SpectralColumns, SpectralRows, SpectralScale};
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Lane};
-use crate::step::buffers::{Replay, StepBuffers};
-use crate::step::network::{Network, View};
+use crate::step::buffers::{Replay, StepBuffers, TermBuffers};
+use crate::step::network::{Network, Planes, View};
+use crate::step::parts::SpectralBuffers;
 use crate::step::shape::StepShape;
+use crate::step::update::update;
+use crate::step::{attention, iql, iqn};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// Index sampling and gather.
     Sample,
-    /// Online on s and s', target on s'.
+    /// Spectral norm of the online trunk.
+    Spectral,
+    /// Online and target network, with attention.
     Forward,
-    /// C51 loss and the gradient of the logits.
+    /// C51 and CQL loss and the gradient of the logits.
     Loss,
-    /// Data and weight gradients.
+    /// IQN head and value networks, forward to their gradients.
+    Aux,
+    /// Data and weight gradients of the C51 and CQL terms, and of the attention.
     Backward,
-    /// Norm, Adam, EMA, signals.
+    /// Norms, budgets, Adam, EMA, signals.
     Update,
 }
 
 impl Section {
     /// All sections.
-    pub const ALL: [Section; 5] =
-        [Section::Sample, Section::Forward, Section::Loss, Section::Backward, Section::Update];
+    pub const ALL: [Section; 7] = [
+        Section::Sample,
+        Section::Spectral,
+        Section::Forward,
+        Section::Loss,
+        Section::Aux,
+        Section::Backward,
+        Section::Update,
+    ];
 
     /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Section::Sample => "sample",
+            Section::Spectral => "spectral",
             Section::Forward => "forward",
             Section::Loss => "loss",
+            Section::Aux => "aux",
             Section::Backward => "backward",
-            Section::Update => "update",
+            Section::Update => "adam",
+        }
+    }
+
+    /// Whether a step of this shape has the section.
+    pub fn is_in(self, shape: &StepShape, from_replay: bool) -> bool {
+        match self {
+            Section::Sample => from_replay,
+            Section::Spectral => shape.parts.spectral.enabled,
+            Section::Aux => shape.parts.iqn.enabled || shape.parts.iql.enabled,
+            _ => true,
         }
     }
 }
 
-/// The whole step from index sampling to EMA. With `replay` absent the batch buffers are taken as they are (tests
-/// upload a fixed batch).
+/// The whole step from index sampling to EMA. With `replay` absent the batch buffers are taken as they are, quantile
+/// samples included (tests upload a fixed batch).
 pub fn record<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
-    buffers: &StepBuffers,
+    b: &StepBuffers,
     replay: Option<&Replay>,
 ) -> Result<(), ExecError> {
-    for section in Section::ALL {
-        record_section(exec, shape, buffers, replay, section)?;
+    let draw = replay.is_some();
+    attention::fold(exec, shape, b)?;
+    // The spectral norm waits for nothing but the last step.
+    exec_spectral(exec, shape, b, Lane::GRADIENT)?;
+    if let Some(replay) = replay {
+        sample_batch(exec, shape, b, replay)?;
     }
-    Ok(())
+    attention::context(exec, shape, b)?;
+    if let Some(parts) = &b.parts
+        && let Some(iql) = &parts.iql
+    {
+        exec.after(Lane::IQL, Lane::MAIN)?;
+        iql::forward(exec, shape, b, iql)?;
+    }
+    if b.spectral.is_some() {
+        exec.after(Lane::MAIN, Lane::GRADIENT)?;
+    }
+    features(exec, shape, b)?;
+    if let Some(parts) = &b.parts
+        && let Some(iqn) = &parts.iqn
+    {
+        exec.after(Lane::IQN, Lane::MAIN)?;
+        exec.after(Lane::IQN, Lane::TARGET)?;
+        iqn::head(exec, shape, b, parts, iqn, draw)?;
+        iqn::trunk(exec, shape, b, parts, iqn)?;
+    }
+    heads(exec, shape, b)?;
+    if let Some(parts) = &b.parts
+        && let Some(iql) = &parts.iql
+    {
+        exec.after(Lane::IQL, Lane::MAIN)?;
+        iql::backward(exec, shape, b, parts, iql)?;
+    }
+    losses(exec, shape, b)?;
+    backward(exec, shape, b)?;
+    if let Some(parts) = &b.parts {
+        for (lane, used) in [(Lane::IQN, parts.iqn.is_some()), (Lane::IQL, parts.iql.is_some())] {
+            if used {
+                exec.after(Lane::MAIN, lane)?;
+            }
+        }
+    }
+    update(exec, shape, b)
 }
 
-/// One section; each begins and ends on the main lane.
+/// One section alone; each begins and ends on the main lane.
 pub fn record_section<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
-    buffers: &StepBuffers,
+    b: &StepBuffers,
     replay: Option<&Replay>,
     section: Section,
 ) -> Result<(), ExecError> {
     match section {
-        Section::Sample => replay.map_or(Ok(()), |replay| sample(exec, shape, buffers, replay)),
-        Section::Forward => forward(exec, shape, buffers),
-        Section::Loss => loss(exec, shape, buffers),
-        Section::Backward => backward(exec, shape, buffers),
-        Section::Update => update(exec, shape, buffers),
+        Section::Sample => replay.map_or(Ok(()), |replay| sample_batch(exec, shape, b, replay)),
+        Section::Spectral => exec_spectral(exec, shape, b, Lane::MAIN),
+        Section::Forward => {
+            attention::fold(exec, shape, b)?;
+            attention::context(exec, shape, b)?;
+            features(exec, shape, b)?;
+            heads(exec, shape, b)
+        }
+        Section::Loss => losses(exec, shape, b),
+        Section::Aux => {
+            let Some(parts) = &b.parts else { return Ok(()) };
+            if let Some(iql) = &parts.iql {
+                exec.after(Lane::IQL, Lane::MAIN)?;
+                iql::forward(exec, shape, b, iql)?;
+                iql::backward(exec, shape, b, parts, iql)?;
+            }
+            if let Some(iqn) = &parts.iqn {
+                exec.after(Lane::IQN, Lane::MAIN)?;
+                iqn::head(exec, shape, b, parts, iqn, replay.is_some())?;
+                iqn::trunk(exec, shape, b, parts, iqn)?;
+                exec.after(Lane::MAIN, Lane::IQN)?;
+            }
+            if parts.iql.is_some() {
+                exec.after(Lane::MAIN, Lane::IQL)?;
+            }
+            Ok(())
+        }
+        Section::Backward => backward(exec, shape, b),
+        Section::Update => update(exec, shape, b),
     }
 }
 
-fn sample<E: Exec>(
+fn sample_batch<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
@@ -105,24 +198,118 @@ fn sample<E: Exec>(
     )
 }
 
-fn forward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+/// Power iteration and scaling of the online trunk's weights, in place, on `lane`.
+fn exec_spectral<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    lane: Lane,
+) -> Result<(), ExecError> {
+    let Some(s) = &b.spectral else { return Ok(()) };
+    let SpectralBuffers { matrices: [matrix0, matrix1, matrix2, matrix3], u, v, y, z, sigma, .. } = *s;
+    let (stride, params) = (s.stride as u32, b.parameters.online);
+    if lane != Lane::MAIN {
+        exec.after(lane, Lane::MAIN)?;
+    }
+    exec.launch(
+        lane,
+        &SpectralColumns {
+            matrix0,
+            matrix1,
+            matrix2,
+            matrix3,
+            stride,
+            params: params.into(),
+            u: u.into(),
+            y: y.into(),
+        },
+    )?;
+    exec.launch(
+        lane,
+        &SpectralRows {
+            matrix0,
+            matrix1,
+            matrix2,
+            matrix3,
+            stride,
+            params: params.into(),
+            y: y.into(),
+            v: v.into(),
+            z: z.into(),
+        },
+    )?;
+    exec.launch(
+        lane,
+        &SpectralScale {
+            matrix0,
+            matrix1,
+            matrix2,
+            matrix3,
+            stride,
+            sigma_max: shape.parts.spectral.sigma_max,
+            params: params.into(),
+            z: z.into(),
+            u: u.into(),
+            sigma: sigma.into(),
+        },
+    )
+}
+
+/// h1, h2 and what the heads read, of the online network on the main lane and of the target network on its own.
+fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let x = b.batch.x;
-    let next = x.slice(shape.batch * shape.stride, shape.batch * shape.stride);
+    let rows = shape.target_rows();
+    let skipped = (2 * shape.batch - rows) * shape.stride;
+    let target_x = x.slice(skipped, x.len() - skipped);
     exec.after(Lane::TARGET, Lane::MAIN)?;
-    Network { exec, shape, parameters: b.parameters.target }.forward(
+    Network { exec, shape, parameters: b.parameters.target }.trunk(
         Lane::TARGET,
-        View::new(next, shape.stride),
+        View::new(target_x, shape.stride),
         &b.target,
     )?;
-    Network { exec, shape, parameters: b.parameters.online }.forward(
+    Network { exec, shape, parameters: b.parameters.online }.trunk(
         Lane::MAIN,
         View::new(x, shape.stride),
         &b.online,
     )?;
+    attention::apply(exec, shape, b)
+}
+
+/// The heads of both networks; joins the target's lane.
+fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    Network { exec, shape, parameters: b.parameters.target }.heads(Lane::TARGET, &b.target)?;
+    Network { exec, shape, parameters: b.parameters.online }.heads(Lane::MAIN, &b.online)?;
     exec.after(Lane::MAIN, Lane::TARGET)
 }
 
-fn loss<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+/// The C51 loss, and the CQL loss beside it.
+fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    let parts = b.parts.as_ref();
+    if let Some((parts, cql)) = parts.and_then(|parts| Some((parts, parts.cql.as_ref()?))) {
+        exec.after(Lane::CQL, Lane::MAIN)?;
+        macro_rules! launch {
+            ($kernel:ident) => {
+                exec.launch(
+                    Lane::CQL,
+                    &$kernel {
+                        batch: shape.batch as u32,
+                        branches: shape.branches as u32,
+                        sizes: shape.sizes,
+                        atoms: shape.model.atoms as u32,
+                        stride: shape.logits as u32,
+                        alpha: shape.parts.cql.alpha,
+                        support: b.support.into(),
+                        logits: b.online.logits.slice(0, shape.batch * shape.logits).into(),
+                        actions: b.batch.actions.into(),
+                        gradient: cql.d_logits.into(),
+                        loss: parts.sample(shape, sample::CQL, 1).into(),
+                        per_branch: parts.cql_excess.into(),
+                    },
+                )
+            };
+        }
+        if shape.model.atoms <= 64 { launch!(CqlLoss)? } else { launch!(CqlLossWide)? }
+    }
     macro_rules! launch {
         ($kernel:ident) => {
             exec.launch(
@@ -135,12 +322,12 @@ fn loss<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(),
                     stride: shape.logits as u32,
                     support: b.support.into(),
                     online: b.online.logits.into(),
-                    target: b.target.logits.into(),
+                    target: b.target_next_logits(shape).into(),
                     actions: b.batch.actions.into(),
                     rewards: b.batch.rewards.into(),
                     discounts: b.batch.discounts.into(),
                     weights: b.batch.weights.into(),
-                    gradient: b.d_logits.into(),
+                    gradient: b.c51.d_logits.into(),
                     stats: b.stats.into(),
                     cross_entropy: b.cross_entropy.into(),
                     td_error: b.td_error.into(),
@@ -148,85 +335,72 @@ fn loss<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(),
             )
         };
     }
-    if shape.model.atoms <= 64 { launch!(C51Loss) } else { launch!(C51LossWide) }
+    if shape.model.atoms <= 64 { launch!(C51Loss)? } else { launch!(C51LossWide)? }
+    if parts.is_some_and(|parts| parts.cql.is_some()) {
+        exec.after(Lane::MAIN, Lane::CQL)?;
+    }
+    Ok(())
 }
 
-/// The data-gradient chain on the main lane; each layer's weight gradient beside it as soon as its dY is there.
+/// The data-gradient chain of all full terms on the main lane; each layer's weight gradient beside it as soon as its dY
+/// is there; the attention's backward beside the trunk's.
 fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
-    let (rows, parts) = (shape.batch, b.parameters.parts);
+    let rows = shape.batch;
     let x = View::new(b.batch.x, shape.stride);
     let h1 = View::new(b.online.h1, shape.model.trunk1);
     let h2 = View::new(b.online.h2, shape.model.trunk2);
+    let features = View::new(b.online.features, shape.model.trunk2);
     let hidden = View::new(b.online.hidden, shape.hidden);
-    let d_logits = View::new(b.d_logits, shape.logits);
-    let d_hidden = View::new(b.d_hidden, shape.hidden);
-    let d_h2 = View::new(b.d_h2, shape.model.trunk2);
-    let d_h1 = View::new(b.d_h1, shape.model.trunk1);
+    let mut terms = vec![&b.c51];
+    terms.extend(b.parts.as_ref().and_then(|parts| parts.cql.as_ref()));
+    let d_pre = |t: &TermBuffers| View::new(t.d_pre, shape.pre);
+    let d_h2 = |t: &TermBuffers| View::new(t.d_h2, shape.model.trunk2);
+    let d_h1 = |t: &TermBuffers| View::new(t.d_h1, shape.model.trunk1);
+    let planes = |t: &TermBuffers| Planes { data: t.parts, first: 0, len: shape.layout.len };
     let mut network = Network { exec, shape, parameters: b.parameters.online };
 
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
-    let outputs: Vec<_> =
-        shape.outputs.iter().map(|o| (o.layer, d_logits.column(o.column), hidden.column(o.hidden))).collect();
-    network.weight_gradients(Lane::GRADIENT, rows, parts, &outputs)?;
-
-    network.backward_outputs(Lane::MAIN, rows, d_logits, hidden, d_hidden)?;
-    network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
-    network.weight_gradients(Lane::GRADIENT, rows, parts, &[(shape.heads1, d_hidden, h2)])?;
-
-    network.backward(Lane::MAIN, shape.heads1, rows, d_hidden, h2, d_h2)?;
-    network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
-    network.weight_gradients(Lane::GRADIENT, rows, parts, &[(shape.trunk2, d_h2, h1)])?;
-
-    network.backward(Lane::MAIN, shape.trunk2, rows, d_h2, h1, d_h1)?;
-    network.weight_gradients(Lane::MAIN, rows, parts, &[(shape.trunk1, d_h1, x)])?;
-    network.exec.after(Lane::MAIN, Lane::GRADIENT)
-}
-
-fn update<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
-    let (len, p) = (shape.layout.len as u32, &b.parameters);
-    if shape.splits == 1 {
-        let norm = GradientNorm {
-            len,
-            grad: p.grad.into(),
-            sums: b.sums.into(),
-            clock_words: b.clock.into(),
-            adam_words: b.adam.into(),
-        };
-        exec.launch(Lane::MAIN, &norm)?;
-    } else {
-        let reduce = GradientReduce {
-            len,
-            splits: shape.splits as u32,
-            parts: p.parts.into(),
-            grad: p.grad.into(),
-            sums: b.sums.into(),
-            clock_words: b.clock.into(),
-            adam_words: b.adam.into(),
-        };
-        exec.launch(Lane::MAIN, &reduce)?;
+    for term in &terms {
+        let d_logits = View::new(term.d_logits, shape.logits);
+        let outputs: Vec<_> = shape
+            .outputs
+            .iter()
+            .map(|o| (o.layer, d_logits.column(o.column), hidden.column(o.hidden)))
+            .collect();
+        network.weight_gradients(Lane::GRADIENT, rows, planes(term), &outputs)?;
     }
-    exec.after(Lane::GRADIENT, Lane::MAIN)?;
-    let signals = StepSignals {
-        batch: shape.batch as u32,
-        len,
-        rows: shape.history as u32,
-        stats: b.stats.into(),
-        sums: b.sums.into(),
-        history: b.history.into(),
-        clock_words: b.clock.into(),
-    };
-    exec.launch(Lane::GRADIENT, &signals)?;
-    let adam = AdamEma {
-        len,
-        hypers: b.hyper.into(),
-        adam_words: b.adam.into(),
-        sums: b.sums.into(),
-        grad: p.grad.into(),
-        params: p.online.into(),
-        m: p.m.into(),
-        v: p.v.into(),
-        target: p.target.into(),
-    };
-    exec.launch(Lane::MAIN, &adam)?;
-    exec.after(Lane::MAIN, Lane::GRADIENT)
+
+    network.backward_outputs(Lane::MAIN, &b.online, &terms)?;
+    network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
+    for term in &terms {
+        let layer = [(shape.heads1, d_pre(term), features)];
+        network.weight_gradients(Lane::GRADIENT, rows, planes(term), &layer)?;
+    }
+
+    // With attention the C51 term's gradient of h2' is needed as it is, besides its way on through h2.
+    let mut layers: Vec<_> =
+        terms.iter().map(|t| (shape.heads1, d_pre(t), Some(h2), d_h2(t))).collect();
+    let attention = b.parts.as_ref().and_then(|parts| parts.attention.as_ref());
+    if let Some(attention) = attention {
+        let raw = View::new(attention.d_features, shape.model.trunk2);
+        layers.push((shape.heads1, d_pre(&b.c51), None, raw));
+    }
+    network.backward(Lane::MAIN, rows, &layers)?;
+    network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
+    attention::backward(network.exec, shape, b)?;
+    for term in &terms {
+        let layer = [(shape.trunk2, d_h2(term), h1)];
+        network.weight_gradients(Lane::GRADIENT, rows, planes(term), &layer)?;
+    }
+
+    let layers: Vec<_> = terms.iter().map(|t| (shape.trunk2, d_h2(t), Some(h1), d_h1(t))).collect();
+    network.backward(Lane::MAIN, rows, &layers)?;
+    for term in &terms {
+        network.weight_gradients(Lane::MAIN, rows, planes(term), &[(shape.trunk1, d_h1(term), x)])?;
+    }
+    network.exec.after(Lane::MAIN, Lane::GRADIENT)?;
+    if attention.is_some() {
+        network.exec.after(Lane::MAIN, Lane::ATTENTION)?;
+    }
+    Ok(())
 }

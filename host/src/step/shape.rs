@@ -1,7 +1,7 @@
 //! Shapes of a training step: everything the buffers and the record functions derive from the configuration.
 
 use settings::model::pad4;
-use settings::{Config, Layout, ModelShape, Precision};
+use settings::{Config, Flat, Group, Head, Layout, ModelShape, Parts, Precision};
 
 /// Who computes the matrix products.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,8 +44,12 @@ pub struct Output {
 pub struct StepShape {
     /// The network.
     pub model: ModelShape,
-    /// Where its tensors lie.
+    /// Where its tensors lie: the main group of `flat`.
     pub layout: Layout,
+    /// The parts beside the C51 loss.
+    pub parts: Parts,
+    /// Where all groups' tensors lie.
+    pub flat: Flat,
     /// B.
     pub batch: usize,
     /// Row stride of states: S padded to a multiple of 4.
@@ -56,6 +60,8 @@ pub struct StepShape {
     pub branches: usize,
     /// VH + D * AH.
     pub hidden: usize,
+    /// Width of the heads' hidden layers before their activation: `hidden`, or twice that for GLU heads.
+    pub pre: usize,
     /// Row stride of logits.
     pub logits: usize,
     /// sum n_d.
@@ -89,7 +95,9 @@ impl StepShape {
         let model = config.model.clone();
         let layout = Layout::main(&model);
         let (s, h1, h2, k) = (model.state, model.trunk1, model.trunk2, model.atoms);
-        let hidden = model.heads_hidden();
+        let (hidden, pre) = (model.heads_hidden(), model.heads_pre());
+        let parts = config.parts();
+        let flat = Flat::new(&model, &parts);
         let layer = |label, name: &str, inputs, outputs| Layer {
             label,
             weight: layout.offset(&format!("{name}.weight")),
@@ -104,7 +112,7 @@ impl StepShape {
             weight: layout.heads1_weight,
             bias: layout.heads1_bias,
             inputs: h2,
-            outputs: hidden,
+            outputs: pre,
         };
         let mut outputs =
             vec![Output { layer: layer("v2", "v2", model.value_hidden, pad4(k)), hidden: 0, column: 0 }];
@@ -121,6 +129,7 @@ impl StepShape {
             sizes: gpu::action::pack(&model.branches),
             branches: model.branches.len(),
             hidden,
+            pre,
             logits: column,
             actions: model.actions(),
             trunk1,
@@ -133,8 +142,67 @@ impl StepShape {
             seed: config.train.seed,
             history: Self::HISTORY,
             layout,
+            flat,
+            parts,
             model,
         }
+    }
+
+    /// Whether the step has more than the C51 loss on the main network: several terms, or groups with a norm of their
+    /// own. It then ends with `update_scales` and `adam_groups` instead of `adam_ema`.
+    pub fn has_parts(&self) -> bool {
+        let p = &self.parts;
+        p.cql.enabled || p.iqn.enabled || p.iql.enabled || p.attention.enabled
+    }
+
+    /// Whether the heads are gated linear units.
+    pub fn glu(&self) -> bool {
+        self.model.head == Head::Glu
+    }
+
+    /// Terms with a gradient over all main parameters: C51, CQL.
+    pub fn full_terms(&self) -> usize {
+        1 + usize::from(self.parts.cql.enabled)
+    }
+
+    /// Terms with a gradient over the trunk alone: IQN.
+    pub fn trunk_terms(&self) -> usize {
+        usize::from(self.parts.iqn.enabled)
+    }
+
+    /// Floats of all full terms' partial gradients: `[full_terms, splits, layout.len]`.
+    pub fn terms_len(&self) -> usize {
+        self.full_terms() * self.splits * self.layout.len
+    }
+
+    /// Floats of the trunk, which come first in the flat buffer.
+    pub fn trunk_len(&self) -> usize {
+        self.layout.heads1_weight
+    }
+
+    /// Rows of the target network's pass: s and s' where the value networks need Q(s, a), else s'.
+    pub fn target_rows(&self) -> usize {
+        if self.parts.iql.enabled { 2 * self.batch } else { self.batch }
+    }
+
+    /// A layer of a further group, by its name in the flat layout.
+    pub fn layer(&self, label: &'static str, name: &str, inputs: usize, outputs: usize) -> Layer {
+        Layer {
+            label,
+            weight: self.flat.offset(&format!("{name}.weight")),
+            bias: self.flat.offset(&format!("{name}.bias")),
+            inputs,
+            outputs,
+        }
+    }
+
+    /// First float and length of a group's segment that is known to exist.
+    ///
+    /// # Panics
+    /// If the group is off: a programming error.
+    pub fn segment(&self, group: Group) -> (usize, usize) {
+        let segment = self.flat.segment(group).unwrap_or_else(|| panic!("no segment {}", group.name()));
+        (segment.offset, segment.len)
     }
 
     /// Partial sums of squares of the gradient.

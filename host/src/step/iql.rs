@@ -1,0 +1,186 @@
+//! The two value networks beside the step: S -> H -> H -> 1, expectile loss on the target network's Q(s, a_d).
+
+use cuda_std::Buf;
+use gpu::kernels::iql_loss::IqlLoss;
+use gpu::kernels::learner_signals::sample;
+use gpu::kernels::taken_q::{TakenQ, TakenQWide};
+use gpu::kernels::term_reduce::GroupReduce;
+use settings::Group;
+
+use crate::error::ExecError;
+use crate::exec::{Exec, Lane, Memory};
+use crate::step::buffers::StepBuffers;
+use crate::step::network::{Network, Planes, View};
+use crate::step::parts::PartBuffers;
+use crate::step::shape::{Layer, StepShape};
+
+/// Activations and gradients of both networks, the high expectile's first.
+#[derive(Clone, Copy, Debug)]
+pub struct IqlBuffers {
+    /// First hidden layers `[2, B, H]`.
+    pub h1: Buf<f32>,
+    /// Second hidden layers `[2, B, H]`.
+    pub h2: Buf<f32>,
+    /// Target network's Q of the taken actions `[B, D]`.
+    pub q: Buf<f32>,
+    /// d loss / d V `[2, B]`.
+    pub d_value: Buf<f32>,
+    /// d loss / d (h2's argument) `[2, B, H]`.
+    pub d_h2: Buf<f32>,
+    /// d loss / d (h1's argument) `[2, B, H]`.
+    pub d_h1: Buf<f32>,
+    /// Partial gradients `[splits, both segments]`.
+    pub parts: Buf<f32>,
+}
+
+/// Both networks' place in the flat buffer: first float, and floats up to the end of the second.
+fn place(shape: &StepShape) -> (usize, usize) {
+    let (high, low) = (shape.segment(Group::IqlHigh), shape.segment(Group::IqlLow));
+    (high.0, low.0 + low.1 - high.0)
+}
+
+impl IqlBuffers {
+    /// Allocates.
+    pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
+        let (b, h) = (shape.batch, shape.parts.iql.hidden);
+        let mut alloc = |name: &str, len| memory.alloc(&format!("iql.{name}"), len);
+        Ok(Self {
+            h1: alloc("h1", 2 * b * h)?,
+            h2: alloc("h2", 2 * b * h)?,
+            q: alloc("q", b * shape.branches)?,
+            d_value: alloc("d_value", 2 * b)?,
+            d_h2: alloc("d_h2", 2 * b * h)?,
+            d_h1: alloc("d_h1", 2 * b * h)?,
+            parts: alloc("parts", shape.splits * place(shape).1)?,
+        })
+    }
+}
+
+/// Layers of one network.
+fn layers(shape: &StepShape, prefix: &str) -> [Layer; 3] {
+    let h = shape.parts.iql.hidden;
+    [
+        shape.layer("iql.0", &format!("{prefix}.0"), shape.model.state, h),
+        shape.layer("iql.1", &format!("{prefix}.1"), h, h),
+        shape.layer("iql.2", &format!("{prefix}.2"), h, 1),
+    ]
+}
+
+/// The networks' forward pass: needs the batch and the parameters alone.
+pub fn forward<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    iql: &IqlBuffers,
+) -> Result<(), ExecError> {
+    let (high, low) = (layers(shape, "iql.hi"), layers(shape, "iql.lo"));
+    let x = View::new(b.batch.x, shape.stride);
+    let [h1, h2] = [iql.h1, iql.h2].map(|buf| halves(shape, buf));
+    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    network.activated(Lane::IQL, shape.batch, &[(high[0], x, h1[0]), (low[0], x, h1[1])])?;
+    network.activated(Lane::IQL, shape.batch, &[(high[1], h1[0], h2[0]), (low[1], h1[1], h2[1])])
+}
+
+/// From the target network's logits on s to the group's gradient and its norm.
+pub fn backward<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+    iql: &IqlBuffers,
+) -> Result<(), ExecError> {
+    taken_q(exec, shape, b, iql)?;
+    let (high, low) = (layers(shape, "iql.hi"), layers(shape, "iql.lo"));
+    let config = &shape.parts.iql;
+    exec.launch(
+        Lane::IQL,
+        &IqlLoss {
+            batch: shape.batch as u32,
+            branches: shape.branches as u32,
+            width: config.hidden as u32,
+            slope: shape.model.leaky_slope,
+            tau_high: config.tau_high,
+            tau_low: config.tau_low,
+            weight_high: high[2].weight as u32,
+            bias_high: high[2].bias as u32,
+            weight_low: low[2].weight as u32,
+            bias_low: low[2].bias as u32,
+            q: iql.q.into(),
+            hidden: iql.h2.into(),
+            parameters: b.parameters.online.into(),
+            values: parts.sample(shape, sample::IQL_VALUE, 2).into(),
+            loss: parts.sample(shape, sample::IQL_LOSS, 2).into(),
+            d_value: iql.d_value.into(),
+            d_hidden: iql.d_h2.into(),
+        },
+    )?;
+    let x = View::new(b.batch.x, shape.stride);
+    let [h1, h2, d_h1, d_h2] = [iql.h1, iql.h2, iql.d_h1, iql.d_h2].map(|buf| halves(shape, buf));
+    let d_value = [0, 1].map(|n| View::new(iql.d_value.slice(n * shape.batch, shape.batch), 1));
+    let (first, len) = place(shape);
+    let planes = Planes { data: iql.parts, first, len };
+    let rows = shape.batch;
+    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    network.backward(
+        Lane::IQL,
+        rows,
+        &[(high[1], d_h2[0], Some(h1[0]), d_h1[0]), (low[1], d_h2[1], Some(h1[1]), d_h1[1])],
+    )?;
+    // One output is no shape for cuBLASLt.
+    let outputs = [(high[2], d_value[0], h2[0]), (low[2], d_value[1], h2[1])];
+    network.rust_weight_gradients(Lane::IQL, rows, planes, &outputs)?;
+    let hidden = [
+        (high[1], d_h2[0], h1[0]),
+        (low[1], d_h2[1], h1[1]),
+        (high[0], d_h1[0], x),
+        (low[0], d_h1[1], x),
+    ];
+    network.weight_gradients(Lane::IQL, rows, planes, &hidden)?;
+    for group in [Group::IqlHigh, Group::IqlLow] {
+        let (offset, own) = shape.segment(group);
+        let reach = (shape.splits - 1) * len + own;
+        let reduce = GroupReduce {
+            len: own as u32,
+            splits: shape.splits as u32,
+            plane: len as u32,
+            parts: iql.parts.slice(offset - first, reach).into(),
+            grad: b.parameters.grad.slice(offset, own).into(),
+            squares: parts.squares_of((offset, own)).into(),
+        };
+        exec.launch(Lane::IQL, &reduce)?;
+    }
+    Ok(())
+}
+
+/// The two networks' rows.
+fn halves(shape: &StepShape, buf: Buf<f32>) -> [View; 2] {
+    let len = shape.batch * shape.parts.iql.hidden;
+    [0, 1].map(|n| View::new(buf.slice(n * len, len), shape.parts.iql.hidden))
+}
+
+fn taken_q<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    iql: &IqlBuffers,
+) -> Result<(), ExecError> {
+    macro_rules! launch {
+        ($kernel:ident) => {
+            exec.launch(
+                Lane::IQL,
+                &$kernel {
+                    rows: shape.batch as u32,
+                    branches: shape.branches as u32,
+                    sizes: shape.sizes,
+                    atoms: shape.model.atoms as u32,
+                    stride: shape.logits as u32,
+                    support: b.support.into(),
+                    logits: b.target.logits.slice(0, shape.batch * shape.logits).into(),
+                    actions: b.batch.actions.into(),
+                    q: iql.q.into(),
+                },
+            )
+        };
+    }
+    if shape.model.atoms <= 64 { launch!(TakenQ) } else { launch!(TakenQWide) }
+}

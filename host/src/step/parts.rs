@@ -1,0 +1,177 @@
+//! Buffers of the parts beside the C51 loss: several terms on the main parameters, groups with a norm of their own.
+
+use cuda_std::Buf;
+use gpu::kernels::learner_signals::sample;
+use gpu::kernels::spectral_norm::MAX_MATRICES;
+use gpu::kernels::term_reduce::{PAIRS, TERMS};
+use gpu::kernels::update_scales::scale;
+use settings::Optimizer;
+
+use crate::error::ExecError;
+use crate::exec::Memory;
+use crate::step::attention::AttentionBuffers;
+use crate::step::buffers::TermBuffers;
+use crate::step::iql::IqlBuffers;
+use crate::step::iqn::IqnBuffers;
+use crate::step::shape::StepShape;
+
+/// What the parts beside the C51 loss need.
+#[derive(Clone, Copy, Debug)]
+pub struct PartBuffers {
+    /// Gradients of the CQL term.
+    pub cql: Option<TermBuffers>,
+    /// logsumexp_a Q - Q(s, a_d) per branch `[B, D]`, without alpha.
+    pub cql_excess: Buf<f32>,
+    /// The IQN head.
+    pub iqn: Option<IqnBuffers>,
+    /// The value networks.
+    pub iql: Option<IqlBuffers>,
+    /// Temporal attention.
+    pub attention: Option<AttentionBuffers>,
+    /// Partial gradients of the full terms `[full_terms, splits, layout.len]`.
+    pub partial: Buf<f32>,
+    /// Gradient of each full term `[full_terms, layout.len]`.
+    pub grads: Buf<f32>,
+    /// Partial gradients of each trunk term `[trunk_terms, splits, trunk_len]`.
+    pub trunk_parts: Buf<f32>,
+    /// Gradient of each trunk term `[trunk_terms, trunk_len]`.
+    pub trunk_grads: Buf<f32>,
+    /// Blocks' inner products of the terms `[PAIRS, blocks]` (`term_reduce`).
+    pub sums: Buf<f32>,
+    /// Blocks' sums of squares of the other groups, in their places `[all blocks]`.
+    pub squares: Buf<f32>,
+    /// First block after each group.
+    pub ends: Buf<u32>,
+    /// f_t max_grad_norm of each term.
+    pub budgets: Buf<f32>,
+    /// Factors and norms of the step (`update_scales::scale`).
+    pub scales: Buf<f32>,
+    /// Per-sample values `[sample::ROWS, B]` (`learner_signals::sample`); rows of parts that are off stay zero.
+    pub samples: Buf<f32>,
+}
+
+impl PartBuffers {
+    /// Allocates; `partial` are the full terms' partial gradients `[full_terms, splits, layout.len]`.
+    pub fn alloc(
+        memory: &mut impl Memory,
+        shape: &StepShape,
+        optimizer: &Optimizer,
+        partial: Buf<f32>,
+    ) -> Result<Self, ExecError> {
+        let (main, trunk) = (shape.layout.len, shape.trunk_len());
+        let plane = shape.splits * main;
+        let blocks = |floats: usize| floats.div_ceil(settings::Flat::SEGMENT);
+        let ends: Vec<u32> =
+            shape.flat.segments.iter().map(|s| blocks(s.offset + s.len) as u32).collect();
+        let parts = &shape.parts;
+        let buffers = Self {
+            cql: match parts.cql.enabled {
+                true => Some(TermBuffers::alloc(memory, shape, partial.slice(plane, plane), "cql")?),
+                false => None,
+            },
+            cql_excess: memory.alloc("cql.excess", shape.batch * shape.branches)?,
+            iqn: match parts.iqn.enabled {
+                true => Some(IqnBuffers::alloc(memory, shape)?),
+                false => None,
+            },
+            iql: match parts.iql.enabled {
+                true => Some(IqlBuffers::alloc(memory, shape)?),
+                false => None,
+            },
+            attention: match parts.attention.enabled {
+                true => Some(AttentionBuffers::alloc(memory, shape)?),
+                false => None,
+            },
+            partial,
+            grads: memory.alloc("terms.grads", shape.full_terms() * main)?,
+            // A buffer has an address even where there is no such term.
+            trunk_parts: memory.alloc("terms.trunk_parts", (shape.trunk_terms() * shape.splits * trunk).max(4))?,
+            trunk_grads: memory.alloc("terms.trunk_grads", (shape.trunk_terms() * trunk).max(4))?,
+            sums: memory.alloc("terms.sums", PAIRS as usize * blocks(main))?,
+            squares: memory.alloc("groups.squares", blocks(shape.flat.len))?,
+            ends: memory.alloc("groups.ends", ends.len())?,
+            budgets: memory.alloc("terms.budgets", TERMS as usize)?,
+            scales: memory.alloc("update.scales", scale::WORDS as usize)?,
+            samples: memory.alloc("samples", sample::ROWS as usize * shape.batch)?,
+        };
+        memory.upload(buffers.ends, &ends)?;
+        memory.upload(buffers.budgets, &budgets(shape, optimizer))?;
+        Ok(buffers)
+    }
+
+    /// A row of the per-sample buffer.
+    pub fn sample(&self, shape: &StepShape, row: u32, rows: usize) -> Buf<f32> {
+        self.samples.slice(row as usize * shape.batch, rows * shape.batch)
+    }
+
+    /// The blocks' sums of squares of a segment of the flat buffer.
+    pub fn squares_of(&self, (offset, len): (usize, usize)) -> Buf<f32> {
+        self.squares.slice(offset / settings::Flat::SEGMENT, len.div_ceil(settings::Flat::SEGMENT))
+    }
+}
+
+/// f_t c in the order of the terms. With one term on the main parameters there is no budget but the clip.
+pub fn budgets(shape: &StepShape, optimizer: &Optimizer) -> [f32; TERMS as usize] {
+    if shape.full_terms() + shape.trunk_terms() == 1 {
+        return [f32::INFINITY; TERMS as usize];
+    }
+    let b = &shape.parts.budgets;
+    [b.c51, b.cql, b.iqn, 0.0].map(|f| f * optimizer.max_grad_norm)
+}
+
+/// Power iteration of the trunk's two matrices.
+#[derive(Clone, Copy, Debug)]
+pub struct SpectralBuffers {
+    /// Floats of each vector below.
+    pub stride: usize,
+    /// The matrices as `spectral_norm::matrix` describes them.
+    pub matrices: [u64; MAX_MATRICES],
+    /// u `[2, stride]`, kept from step to step.
+    pub u: Buf<f32>,
+    /// v `[2, stride]`.
+    pub v: Buf<f32>,
+    /// W^T u `[2, stride]`.
+    pub y: Buf<f32>,
+    /// W v `[2, stride]`.
+    pub z: Buf<f32>,
+    /// sigma `[2]`.
+    pub sigma: Buf<f32>,
+}
+
+impl SpectralBuffers {
+    /// Allocates; u starts as the first axis of a generator's draws (`initial_u`).
+    pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
+        let layers = [shape.trunk1, shape.trunk2];
+        let stride = layers.iter().map(|l| l.inputs.max(l.outputs)).max().unwrap_or(0).next_multiple_of(4);
+        let mut matrices = [0; MAX_MATRICES];
+        for (word, layer) in matrices.iter_mut().zip(layers) {
+            *word = gpu::kernels::spectral_norm::matrix(layer.weight, layer.outputs, layer.inputs).ok_or_else(
+                || ExecError::Product {
+                    label: layer.label,
+                    problem: format!("{} x {} is too large for the spectral norm", layer.outputs, layer.inputs),
+                },
+            )?;
+        }
+        let mut alloc = |name: &str, len| memory.alloc(&format!("spectral.{name}"), len);
+        let buffers = Self {
+            stride,
+            matrices,
+            u: alloc("u", 2 * stride)?,
+            v: alloc("v", 2 * stride)?,
+            y: alloc("y", 2 * stride)?,
+            z: alloc("z", 2 * stride)?,
+            sigma: alloc("sigma", 2)?,
+        };
+        memory.upload(buffers.u, &initial_u(shape, stride))?;
+        Ok(buffers)
+    }
+}
+
+/// Unit vectors to start the power iterations with, `[2, stride]`.
+pub fn initial_u(shape: &StepShape, stride: usize) -> Vec<f32> {
+    let mut u = vec![0.0; 2 * stride];
+    for (row, layer) in u.chunks_exact_mut(stride).zip([shape.trunk1, shape.trunk2]) {
+        row[..layer.outputs].fill(1.0 / (layer.outputs as f32).sqrt());
+    }
+    u
+}

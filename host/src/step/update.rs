@@ -1,0 +1,146 @@
+//! The end of a step: norms, budgets and clips, the optimizer, the target, the signals.
+
+use gpu::kernels::adam_ema::AdamEma;
+use gpu::kernels::adam_groups::AdamGroups;
+use gpu::kernels::gradient_norm::{GradientNorm, GradientReduce};
+use gpu::kernels::learner_signals::LearnerSignals;
+use gpu::kernels::step_signals::StepSignals;
+use gpu::kernels::term_reduce::TermReduce;
+use gpu::kernels::update_scales::UpdateScales;
+use settings::Flat;
+
+use crate::error::ExecError;
+use crate::exec::{Exec, Lane};
+use crate::step::buffers::StepBuffers;
+use crate::step::parts::PartBuffers;
+use crate::step::shape::StepShape;
+
+/// Begins and ends on the main lane.
+pub fn update<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    match &b.parts {
+        Some(parts) => groups(exec, shape, b, parts),
+        None => plain(exec, shape, b),
+    }
+}
+
+/// One term, one group: the norm's first stage, then Adam, which adds it up.
+fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    let (len, p) = (shape.layout.len as u32, &b.parameters);
+    if shape.splits == 1 {
+        let norm = GradientNorm {
+            len,
+            grad: p.grad.into(),
+            sums: b.sums.into(),
+            clock_words: b.clock.into(),
+            adam_words: b.adam.into(),
+        };
+        exec.launch(Lane::MAIN, &norm)?;
+    } else {
+        let reduce = GradientReduce {
+            len,
+            splits: shape.splits as u32,
+            parts: b.c51.parts.into(),
+            grad: p.grad.into(),
+            sums: b.sums.into(),
+            clock_words: b.clock.into(),
+            adam_words: b.adam.into(),
+        };
+        exec.launch(Lane::MAIN, &reduce)?;
+    }
+    exec.after(Lane::GRADIENT, Lane::MAIN)?;
+    let signals = StepSignals {
+        batch: shape.batch as u32,
+        len,
+        rows: shape.history as u32,
+        stats: b.stats.into(),
+        sums: b.sums.into(),
+        history: b.history.into(),
+        clock_words: b.clock.into(),
+    };
+    exec.launch(Lane::GRADIENT, &signals)?;
+    let adam = AdamEma {
+        len,
+        hypers: b.hyper.into(),
+        adam_words: b.adam.into(),
+        sums: b.sums.into(),
+        grad: p.grad.into(),
+        params: p.online.into(),
+        m: p.m.into(),
+        v: p.v.into(),
+        target: p.target.into(),
+    };
+    exec.launch(Lane::MAIN, &adam)?;
+    exec.after(Lane::MAIN, Lane::GRADIENT)
+}
+
+/// Several terms or groups: inner products of the terms, all factors in one block, then one pass over all groups.
+fn groups<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+) -> Result<(), ExecError> {
+    let (main, trunk, p) = (shape.layout.len as u32, shape.trunk_len() as u32, &b.parameters);
+    let (full, partial) = (shape.full_terms() as u32, shape.trunk_terms() as u32);
+    let splits = shape.splits as u32;
+    let reduce = TermReduce {
+        len: main,
+        trunk,
+        full,
+        partial,
+        splits,
+        parts: parts.partial.into(),
+        trunk_parts: parts.trunk_parts.into(),
+        grads: parts.grads.into(),
+        trunk_grads: parts.trunk_grads.into(),
+        sums: parts.sums.into(),
+    };
+    exec.launch(Lane::MAIN, &reduce)?;
+    let blocks = |floats: usize| floats.div_ceil(Flat::SEGMENT) as u32;
+    let count = shape.flat.segments.len() as u32;
+    let scales = UpdateScales {
+        blocks: blocks(shape.layout.len),
+        total_blocks: blocks(shape.flat.len),
+        groups: count,
+        ends: parts.ends.into(),
+        sums: parts.sums.into(),
+        squares: parts.squares.into(),
+        budgets: parts.budgets.into(),
+        hypers: b.hyper.into(),
+        adam_words: b.adam.into(),
+        scales: parts.scales.into(),
+    };
+    exec.launch(Lane::MAIN, &scales)?;
+    exec.after(Lane::GRADIENT, Lane::MAIN)?;
+    let signals = LearnerSignals {
+        batch: shape.batch as u32,
+        rows: shape.history as u32,
+        stats: b.stats.into(),
+        samples: parts.samples.into(),
+        scales: parts.scales.into(),
+        history: b.history.into(),
+        clock_words: b.clock.into(),
+    };
+    exec.launch(Lane::GRADIENT, &signals)?;
+    let adam = AdamGroups {
+        len: shape.flat.len as u32,
+        main,
+        trunk,
+        full,
+        partial,
+        with_target: shape.flat.target_len() as u32,
+        groups: count,
+        ends: parts.ends.into(),
+        hypers: b.hyper.into(),
+        scales: parts.scales.into(),
+        grads: parts.grads.into(),
+        trunk_grads: parts.trunk_grads.into(),
+        group_grads: p.grad.into(),
+        params: p.online.into(),
+        m: p.m.into(),
+        v: p.v.into(),
+        target: p.target.into(),
+    };
+    exec.launch(Lane::MAIN, &adam)?;
+    exec.after(Lane::MAIN, Lane::GRADIENT)
+}
