@@ -7,6 +7,7 @@ pub mod c51_loss;
 pub mod distribution;
 pub mod dueling_q;
 pub mod gemm;
+pub mod glu;
 pub mod gradient_norm;
 pub mod market_count;
 pub mod market_observe;
@@ -15,6 +16,7 @@ pub mod philox_fill;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
+pub mod spectral_norm;
 pub mod step_signals;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -69,6 +71,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &gemm::GemmTnTf32Large::DECL,
     &gemm::GemmTnTf32Medium::DECL,
     &gemm::GemmTnTf32Small::DECL,
+    &glu::GluBackward::DECL,
+    &glu::GluForward::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
     &market_count::MarketCount::DECL,
@@ -81,5 +85,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,
     &select_action::SelectAction::DECL,
+    &spectral_norm::SpectralColumns::DECL,
+    &spectral_norm::SpectralRows::DECL,
+    &spectral_norm::SpectralScale::DECL,
     &step_signals::StepSignals::DECL,
 ];
