@@ -9,6 +9,7 @@ pub mod cql_loss;
 pub mod distribution;
 pub mod dueling_q;
 pub mod gemm;
+pub mod glu;
 pub mod gradient_norm;
 pub mod iql_loss;
 pub mod learner_signals;
@@ -19,6 +20,7 @@ pub mod philox_fill;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
+pub mod spectral_norm;
 pub mod step_signals;
 pub mod taken_q;
 pub mod term_reduce;
@@ -79,6 +81,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &gemm::GemmTnTf32Large::DECL,
     &gemm::GemmTnTf32Medium::DECL,
     &gemm::GemmTnTf32Small::DECL,
+    &glu::GluBackward::DECL,
+    &glu::GluForward::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
     &iql_loss::IqlLoss::DECL,
@@ -93,6 +97,9 @@ pub const KERNELS: &[&KernelDecl] = &[
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,
     &select_action::SelectAction::DECL,
+    &spectral_norm::SpectralColumns::DECL,
+    &spectral_norm::SpectralRows::DECL,
+    &spectral_norm::SpectralScale::DECL,
     &step_signals::StepSignals::DECL,
     &taken_q::TakenQ::DECL,
     &taken_q::TakenQWide::DECL,
