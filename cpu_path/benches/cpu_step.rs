@@ -21,6 +21,7 @@ fn batch(shape: &ModelShape) -> C51Batch<f32> {
         rewards: wave(BATCH, 2.0),
         discounts: vec![0.99; BATCH],
         weights: vec![1.0; BATCH],
+        ..C51Batch::default()
     }
 }
 

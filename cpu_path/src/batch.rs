@@ -1,11 +1,12 @@
 //! A batch of transitions.
 
-use settings::ModelShape;
+use settings::{ModelShape, Parts};
 
 use crate::error::CpuError;
 use crate::group::check_len;
 
-/// Transitions of one training step, row-major. B samples, S state features, D branches.
+/// Transitions of one training step, row-major. B samples, S state features, D branches; and the step's quantile
+/// samples, which come from outside so that a step is a function of its batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct C51Batch<T> {
     /// s, [B, S].
@@ -20,6 +21,10 @@ pub struct C51Batch<T> {
     pub discounts: Vec<T>,
     /// w, importance weights, [B].
     pub weights: Vec<T>,
+    /// tau, quantile samples of the online IQN head in (0, 1), [B, N]; empty without that head.
+    pub taus: Vec<T>,
+    /// tau', quantile samples at s', [B, N']; empty without that head.
+    pub target_taus: Vec<T>,
 }
 
 impl<T> C51Batch<T> {
@@ -39,7 +44,7 @@ impl<T> C51Batch<T> {
     ///
     /// # Errors
     /// [`CpuError::Length`] or [`CpuError::Action`] with the place and the value.
-    pub fn check(&self, shape: &ModelShape) -> Result<(), CpuError> {
+    pub fn check(&self, shape: &ModelShape, parts: &Parts) -> Result<(), CpuError> {
         let (batch, branches) = (self.len(), shape.branches.len());
         if batch == 0 {
             return Err(CpuError::Length { what: "batch.rewards [batch]".into(), got: 0, expected: 1 });
@@ -49,6 +54,11 @@ impl<T> C51Batch<T> {
         check_len("batch.actions [batch, branches]", self.actions.len(), batch * branches)?;
         check_len("batch.discounts [batch]", self.discounts.len(), batch)?;
         check_len("batch.weights [batch]", self.weights.len(), batch)?;
+        let per_sample = |n: usize| if parts.iqn.enabled { batch * n } else { 0 };
+        let (samples, target_samples) = (parts.iqn.samples, parts.iqn.target_samples);
+        check_len("batch.taus [batch, samples]", self.taus.len(), per_sample(samples))?;
+        let expected = per_sample(target_samples);
+        check_len("batch.target_taus [batch, target samples]", self.target_taus.len(), expected)?;
         for (i, &action) in self.actions.iter().enumerate() {
             let (row, branch) = (i / branches, i % branches);
             let actions = shape.branches[branch];

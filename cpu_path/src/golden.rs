@@ -1,4 +1,5 @@
-//! Golden values for tests: f64 arrays in a safetensors file, and the training-step problem stored there.
+//! Golden values for tests: f64 arrays in a safetensors file, and the training-step problems stored there (`full` has the
+//! complete step's).
 //!
 //! Used by this crate's tests, the emulator's and the device's, so that all three read the same problem.
 
@@ -6,9 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensors};
-use settings::{Layout, ModelShape};
+use settings::{Layout, ModelShape, Parts};
 
 use crate::batch::C51Batch;
+
+mod full;
+
+pub use full::{FullProblem, golden_name};
 
 /// A golden file that cannot be used, with file and entry.
 #[derive(Debug, thiserror::Error)]
@@ -140,11 +145,30 @@ impl Golden {
     /// # Errors
     /// An entry that is missing or malformed.
     pub fn step_problem(&self) -> Result<StepProblem, GoldenError> {
+        let real = |key: &str| Ok::<f32, GoldenError>(self.number(key)? as f32);
+        let shape = self.model_shape()?;
+        shape.check().map_err(|message| self.fail(message))?;
+        let optimizer = self.optimizer(real("clip_norm_unclipped_run")?)?;
+        let batch = self.batch(self.number("gamma")?)?;
+        batch.check(&shape, &Parts::default()).map_err(|e| self.fail(e.to_string()))?;
+        let layout = Layout::main(&shape);
+        Ok(StepProblem {
+            online: self.flat(&layout, "online0.main.")?,
+            target: self.flat(&layout, "target0.main.")?,
+            tight_norm: real("clip_norm")?,
+            shape,
+            optimizer,
+            batch,
+        })
+    }
+
+    /// The part of the shape that both kinds of problem state.
+    fn model_shape(&self) -> Result<ModelShape, GoldenError> {
         let integer = |key: &str| Ok::<usize, GoldenError>(self.number(key)? as usize);
         let real = |key: &str| Ok::<f32, GoldenError>(self.number(key)? as f32);
         let branches = self.meta["branches"].as_array().into_iter().flatten();
         let branches: Option<Vec<usize>> = branches.map(|n| n.as_u64().map(|n| n as usize)).collect();
-        let shape = ModelShape {
+        Ok(ModelShape {
             state: integer("S")?,
             trunk1: integer("H1")?,
             trunk2: integer("H2")?,
@@ -156,35 +180,32 @@ impl Golden {
             v_max: real("v_max")?,
             leaky_slope: real("leaky_slope")?,
             ..ModelShape::default()
-        };
-        shape.check().map_err(|message| self.fail(message))?;
-        let optimizer = settings::Optimizer {
+        })
+    }
+
+    fn optimizer(&self, max_grad_norm: f32) -> Result<settings::Optimizer, GoldenError> {
+        let real = |key: &str| Ok::<f32, GoldenError>(self.number(key)? as f32);
+        Ok(settings::Optimizer {
             lr: real("lr")?,
             beta1: real("beta1")?,
             beta2: real("beta2")?,
             eps: real("adam_eps")?,
             weight_decay: real("weight_decay")?,
-            max_grad_norm: real("clip_norm_unclipped_run")?,
+            max_grad_norm,
             tau: real("tau_ema")?,
-        };
-        let gamma = self.number("gamma")?;
-        let batch = C51Batch {
+        })
+    }
+
+    /// The transitions, with gamma^n = `discount` where the episode goes on.
+    fn batch(&self, discount: f64) -> Result<C51Batch<f64>, GoldenError> {
+        Ok(C51Batch {
             states: self.floats("in.states")?.to_vec(),
             next_states: self.floats("in.next_states")?.to_vec(),
             actions: self.integers("in.actions")?.iter().map(|&a| a as u32).collect(),
             rewards: self.floats("in.rewards")?.to_vec(),
-            discounts: self.floats("in.dones")?.iter().map(|done| gamma * (1.0 - done)).collect(),
+            discounts: self.floats("in.dones")?.iter().map(|done| discount * (1.0 - done)).collect(),
             weights: self.floats("in.weights")?.to_vec(),
-        };
-        batch.check(&shape).map_err(|e| self.fail(e.to_string()))?;
-        let layout = Layout::main(&shape);
-        Ok(StepProblem {
-            online: self.flat(&layout, "online0.main.")?,
-            target: self.flat(&layout, "target0.main.")?,
-            tight_norm: real("clip_norm")?,
-            shape,
-            optimizer,
-            batch,
+            ..C51Batch::default()
         })
     }
 

@@ -44,6 +44,12 @@ impl Weights {
         Ok(Self { tensors })
     }
 
+    /// All tensors of several networks, whose names differ; shares memory.
+    pub fn union<'a>(networks: impl IntoIterator<Item = &'a Self>) -> Self {
+        let tensors = networks.into_iter().flat_map(|w| w.tensors.clone()).collect();
+        Self { tensors }
+    }
+
     /// The same values as constants; shares memory.
     pub fn detached(&self) -> Self {
         Self { tensors: self.tensors.iter().map(|(name, t)| (name.clone(), t.detach())).collect() }
@@ -70,8 +76,8 @@ impl Weights {
     }
 }
 
-/// Parameters that one Adam updates: the main network is one group, every further network (SPEC section 3,
-/// gradient budgets) will be one more.
+/// Parameters that are clipped by one norm and that one Adam updates: the main network is one group, every further
+/// network (SPEC section 3, gradient budgets) one more.
 #[derive(Debug)]
 pub struct ParameterGroup<T> {
     layout: Layout,
@@ -116,8 +122,16 @@ impl<T: Real> ParameterGroup<T> {
     /// # Errors
     /// [`CpuError::NoGradient`] if the differentiated value does not depend on one of the tensors.
     pub fn gradient(&self, grads: &GradStore) -> Result<Vec<T>, CpuError> {
+        self.gradient_of(grads, |_| true)
+    }
+
+    /// The same for the tensors that `reached` accepts by name; the others' gradient is zero.
+    ///
+    /// # Errors
+    /// [`CpuError::NoGradient`] if the differentiated value does not depend on one of the accepted tensors.
+    pub fn gradient_of(&self, grads: &GradStore, reached: impl Fn(&str) -> bool) -> Result<Vec<T>, CpuError> {
         let mut flat = vec![T::default(); self.layout.len];
-        for t in &self.layout.tensors {
+        for t in self.layout.tensors.iter().filter(|t| reached(&t.name)) {
             let gradient = grads
                 .get(self.weights.get(&t.name)?)
                 .ok_or_else(|| CpuError::NoGradient { tensor: t.name.clone() })?;
@@ -130,6 +144,16 @@ impl<T: Real> ParameterGroup<T> {
     pub fn update(&mut self, hyper: &Hyper, t: u64, gradient: &[T], scale: f64) -> Result<(), CpuError> {
         check_len("flat gradient", gradient.len(), self.layout.len)?;
         self.adam.update(hyper, t, gradient, scale, &mut self.values);
+        self.weights = Weights::variable(&self.layout, &self.values)?;
+        Ok(())
+    }
+
+    /// Changes one tensor's elements in place, row-major; moments stay.
+    pub fn edit(&mut self, tensor: &str, change: impl FnOnce(&mut [T])) -> Result<(), CpuError> {
+        let Some(t) = self.layout.find(tensor) else {
+            return Err(candle_core::Error::Msg(format!("no parameter is called {tensor}")).into());
+        };
+        change(&mut self.values[t.offset..t.offset + t.len()]);
         self.weights = Weights::variable(&self.layout, &self.values)?;
         Ok(())
     }

@@ -1,19 +1,22 @@
-//! The learner: acting, losses and gradients of a batch, the update.
+//! The learner: acting, the update, its state. `evaluate` has the losses and gradients of a batch.
 
 use candle_core::{Device, Tensor};
-use settings::{Layout, ModelShape};
+use settings::{Config, Flat, Layout, ModelShape, Parts};
 
+use crate::attention::Attended;
 use crate::batch::C51Batch;
-use crate::c51::{self, Support, argmax, project};
+use crate::c51::{Support, argmax};
 use crate::distribution::Heads;
 use crate::error::CpuError;
-use crate::group::{ParameterGroup, Weights, check_len};
-use crate::hyper::Hyper;
-use crate::init::init_flat;
-use crate::network::{Forward, Network, taken_logits};
+use crate::group::{Weights, check_len};
+use crate::hyper::{Hyper, decimal};
+use crate::init::{init_parameters, init_spectral};
+use crate::network::{Forward, Network};
+use crate::networks::Networks;
 use crate::ops::to_vec;
-use crate::optimizer::{Adam, clip_scale, ema, norm};
+use crate::optimizer::clip_scale;
 use crate::real::Real;
+use crate::spectral::{self, PowerStep};
 use crate::state::LearnerState;
 use crate::values::{Activations, Decision, Evaluation, StepMetrics};
 
@@ -21,6 +24,9 @@ use crate::values::{Activations, Decision, Evaluation, StepMetrics};
 pub type CpuLearner = Learner<f32>;
 /// The same learner in f64, the oracle of the tests.
 pub type Oracle = Learner<f64>;
+
+/// The matrices that the spectral norm limits.
+const TRUNK: [&str; 2] = ["trunk1.weight", "trunk2.weight"];
 
 /// Which parameters a forward pass uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,33 +37,66 @@ pub enum Net {
     Target,
 }
 
-/// Online and target network, optimizer, and the C51 loss with Double DQN targets.
+/// What a learner starts from.
+#[derive(Clone, Debug)]
+pub struct Start<T> {
+    /// Online parameters of all networks, in the flat layout.
+    pub online: Vec<T>,
+    /// Target parameters, up to the end of the last network that has a target copy.
+    pub target: Vec<T>,
+    /// Vectors of the spectral norm, [H1] and [H2]; not looked at where it is off.
+    pub spectral: [Vec<T>; 2],
+}
+
+/// Online and target networks, optimizer, and the losses: C51 with Double DQN targets, and what else is on.
 #[derive(Debug)]
 pub struct Learner<T: Real> {
-    shape: ModelShape,
-    hyper: Hyper,
+    pub(crate) shape: ModelShape,
+    pub(crate) parts: Parts,
+    pub(crate) hyper: Hyper,
     network: Network<T>,
-    support: Support,
-    main: ParameterGroup<T>,
-    target: Vec<T>,
-    target_weights: Weights,
+    pub(crate) support: Support,
+    pub(crate) networks: Networks<T>,
+    /// u of the trunk's two matrices; empty without spectral norm.
+    spectral: Vec<Vec<T>>,
     step: u64,
     skipped: u64,
     skipped_in_row: u32,
 }
 
 impl<T: Real> Learner<T> {
-    /// A learner with the initial parameters of [`init_flat`] in both networks.
+    /// A learner of the C51 loss alone, with the initial parameters of the seed in both networks.
     ///
     /// # Errors
     /// A shape or a setting that cannot work, with key and value.
     pub fn new(shape: &ModelShape, optimizer: &settings::Optimizer, seed: u64) -> Result<Self, CpuError> {
-        shape.check().map_err(CpuError::Shape)?;
-        let initial: Vec<T> = init_flat(shape, seed).iter().map(|&x| T::from_f64(x.into())).collect();
-        Self::with_parameters(shape, Hyper::from(optimizer), initial.clone(), initial)
+        Self::initial(shape, &Parts::default(), optimizer, seed)
     }
 
-    /// A learner with the given flat parameters, zero moments and step 0.
+    /// The learner that a configuration describes, with the initial parameters of its seed.
+    ///
+    /// # Errors
+    /// A shape or a setting that cannot work, with key and value.
+    pub fn from_config(config: &Config) -> Result<Self, CpuError> {
+        Self::initial(&config.model, &config.parts(), &config.optimizer, config.train.seed)
+    }
+
+    fn initial(
+        shape: &ModelShape,
+        parts: &Parts,
+        optimizer: &settings::Optimizer,
+        seed: u64,
+    ) -> Result<Self, CpuError> {
+        shape.check().map_err(CpuError::Shape)?;
+        let flat = Flat::new(shape, parts);
+        let widen = |x: &[f32]| x.iter().map(|&x| T::from_f64(x.into())).collect::<Vec<T>>();
+        let online = widen(&init_parameters(&flat, seed));
+        let target = online[..flat.target_len()].to_vec();
+        let spectral = init_spectral(shape, seed).map(|u| widen(&u));
+        Self::with_parts(shape, parts, Hyper::from(optimizer), Start { online, target, spectral })
+    }
+
+    /// A learner of the C51 loss alone with the given flat parameters, zero moments and step 0.
     ///
     /// # Errors
     /// A shape or a setting that cannot work, or a vector that does not fill the layout.
@@ -67,17 +106,39 @@ impl<T: Real> Learner<T> {
         online: Vec<T>,
         target: Vec<T>,
     ) -> Result<Self, CpuError> {
+        let start = Start { online, target, spectral: Default::default() };
+        Self::with_parts(shape, &Parts::default(), hyper, start)
+    }
+
+    /// A learner with the given parts and parameters, zero moments and step 0.
+    ///
+    /// # Errors
+    /// A shape or a setting that cannot work, or a vector of the wrong length.
+    pub fn with_parts(
+        shape: &ModelShape,
+        parts: &Parts,
+        hyper: Hyper,
+        start: Start<T>,
+    ) -> Result<Self, CpuError> {
         shape.check().map_err(CpuError::Shape)?;
+        parts.check(shape).map_err(|e| CpuError::Shape(e.to_string()))?;
         hyper.check()?;
-        let layout = Layout::main(shape);
+        let spectral = if parts.spectral.enabled {
+            let [u1, u2] = start.spectral;
+            check_len("spectral vector of trunk1 [H1]", u1.len(), shape.trunk1)?;
+            check_len("spectral vector of trunk2 [H2]", u2.len(), shape.trunk2)?;
+            vec![u1, u2]
+        } else {
+            Vec::new()
+        };
         Ok(Self {
-            network: Network::new(shape),
+            network: Network::new(shape, parts),
             support: Support::new(shape),
-            target_weights: Weights::constant(&layout, &target)?,
-            main: ParameterGroup::new(layout, online)?,
-            target,
+            networks: Networks::new(Flat::new(shape, parts), &start.online, start.target)?,
             shape: shape.clone(),
+            parts: parts.clone(),
             hyper,
+            spectral,
             step: 0,
             skipped: 0,
             skipped_in_row: 0,
@@ -89,9 +150,14 @@ impl<T: Real> Learner<T> {
         &self.shape
     }
 
-    /// Where each tensor lies in the flat vectors.
+    /// Where each tensor of the main network lies in the flat vectors.
     pub fn layout(&self) -> &Layout {
-        self.main.layout()
+        self.networks.main().layout()
+    }
+
+    /// Where each tensor of every network lies in the flat vectors.
+    pub fn flat(&self) -> &Flat {
+        self.networks.flat()
     }
 
     /// Adam steps taken.
@@ -120,7 +186,7 @@ impl<T: Real> Learner<T> {
     /// # Errors
     /// A length that is no multiple of S, or a Q value that is not finite.
     pub fn act(&self, states: &[T]) -> Result<Decision<T>, CpuError> {
-        let heads = Heads::<T>::new(&self.run(&self.main.weights().detached(), states)?)?;
+        let heads = Heads::<T>::new(&self.run(&self.networks.online().detached(), states)?)?;
         let (batch, q) = (heads.batch(), heads.q_values(&self.support));
         let mut decision = Decision {
             q: Vec::with_capacity(batch * self.shape.actions()),
@@ -146,8 +212,8 @@ impl<T: Real> Learner<T> {
     /// A length that is no multiple of S.
     pub fn activations(&self, net: Net, states: &[T]) -> Result<Activations<T>, CpuError> {
         let forward = match net {
-            Net::Online => self.run(&self.main.weights().detached(), states)?,
-            Net::Target => self.run(&self.target_weights, states)?,
+            Net::Online => self.run(&self.networks.online().detached(), states)?,
+            Net::Target => self.run(self.networks.target(), states)?,
         };
         let heads = Heads::new(&forward)?;
         let (mut logits, mut probabilities) = (Vec::new(), Vec::new());
@@ -160,9 +226,15 @@ impl<T: Real> Learner<T> {
             logits.push(l);
             probabilities.push(p);
         }
+        let attention = |pick: fn(&Attended) -> &Tensor| {
+            forward.attended.as_ref().map_or(Ok(Vec::new()), |attended| to_vec(pick(attended)))
+        };
         Ok(Activations {
             h1: to_vec(&forward.h1)?,
             h2: to_vec(&forward.h2)?,
+            attention_probabilities: attention(|a| &a.probabilities)?,
+            attention_output: attention(|a| &a.output)?,
+            features: to_vec(&forward.features)?,
             value: to_vec(&forward.value)?,
             advantages: forward.advantages.iter().map(to_vec).collect::<candle_core::Result<_>>()?,
             logits,
@@ -171,67 +243,53 @@ impl<T: Real> Learner<T> {
         })
     }
 
-    /// Loss, its intermediates and its gradient for a batch; changes nothing.
+    /// Spectral norm of the online trunk, in place: one power iteration per matrix, then W *= min(1, sigma_max/sigma).
+    ///
+    /// The first thing a training step does. Empty, and nothing changes, where the spectral norm is off.
     ///
     /// # Errors
-    /// A batch whose lengths or actions do not fit the shape.
-    pub fn evaluate(&self, batch: &C51Batch<T>) -> Result<Evaluation<T>, CpuError> {
-        batch.check(&self.shape)?;
-        let (samples, branches, atoms) = (batch.len(), self.shape.branches.len(), self.shape.atoms);
-        let next_online = Heads::new(&self.run(&self.main.weights().detached(), &batch.next_states)?)?;
-        let next_actions = self.greedy(&next_online);
-        let next_target = Heads::new(&self.run(&self.target_weights, &batch.next_states)?)?;
-        let next = next_target.taken_probabilities(&next_actions);
-        let target = project(&self.support, &next, branches, &batch.rewards, &batch.discounts);
-
-        let online = self.run(self.main.weights(), &batch.states)?;
-        let logits = taken_logits::<T>(&online.value, &online.advantages, &batch.actions)?;
-        let mass = Tensor::from_slice(&target.mass, (samples, branches, atoms), &Device::Cpu)?;
-        let ce = c51::cross_entropy(&logits, &mass)?;
-        let per_sample = c51::per_sample(&ce.per_branch)?;
-        let weights = Tensor::from_slice(&batch.weights, samples, &Device::Cpu)?;
-        let loss = c51::weighted_mean(&per_sample, &weights)?;
-        let gradient = self.main.gradient(&loss.backward()?)?;
-
-        let log_probabilities: Vec<T> = to_vec(&ce.log_probabilities)?;
-        let mut td_per_branch = Vec::with_capacity(samples * branches);
-        let mut q_sum = 0.0;
-        for (log_p, m) in log_probabilities.chunks_exact(atoms).zip(target.mass.chunks_exact(atoms)) {
-            let q: f64 = log_p.iter().zip(self.support.atoms()).map(|(l, z)| z * l.to_f64().exp()).sum();
-            q_sum += q;
-            td_per_branch.push(self.support.expectation(m) - q);
+    /// A tensor operation that failed.
+    pub fn limit_spectrum(&mut self) -> Result<Vec<PowerStep>, CpuError> {
+        let mut steps = Vec::with_capacity(self.spectral.len());
+        let limit = decimal(self.parts.spectral.sigma_max);
+        let columns = [self.shape.state, self.shape.trunk1];
+        for ((tensor, columns), u) in TRUNK.into_iter().zip(columns).zip(&mut self.spectral) {
+            self.networks.edit_main(tensor, |weight| {
+                let step = spectral::power_iteration(weight, columns, u);
+                spectral::limit(weight, step.sigma, limit);
+                steps.push(step);
+            })?;
         }
-        let mean_abs = |tds: &[f64]| tds.iter().map(|td| td.abs()).sum::<f64>() / branches as f64;
-        Ok(Evaluation {
-            next_actions,
-            target_mass: target.mass,
-            clipped_low: target.clipped_low,
-            clipped_high: target.clipped_high,
-            log_probabilities,
-            cross_entropy_per_branch: to_vec(&ce.per_branch)?,
-            cross_entropy: to_vec(&per_sample)?,
-            td: td_per_branch.chunks_exact(branches).map(|tds| T::from_f64(mean_abs(tds))).collect(),
-            mean_q: q_sum / td_per_branch.len() as f64,
-            td_per_branch: td_per_branch.into_iter().map(T::from_f64).collect(),
-            loss: loss.to_scalar()?,
-            gradient_norm: norm(&gradient),
-            gradient,
-        })
+        Ok(steps)
     }
 
-    /// One training step: loss, gradient, clip, Adam, moving average of the target.
+    /// One training step: spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.
     ///
-    /// A gradient norm that is not finite leaves everything as it was and is counted ([`Learner::skipped`]).
+    /// A gradient norm that is not finite, of any term or group, skips the update of all and is counted
+    /// ([`Learner::skipped`]).
     ///
     /// # Errors
     /// A batch whose lengths or actions do not fit the shape.
     pub fn train_step(&mut self, batch: &C51Batch<T>) -> Result<StepMetrics<T>, CpuError> {
+        batch.check(&self.shape, &self.parts)?;
+        let sigmas = self.limit_spectrum()?.iter().map(|s| s.sigma).collect();
         let evaluation = self.evaluate(batch)?;
-        let skipped = !self.apply(&evaluation.gradient, evaluation.gradient_norm)?;
+        let skipped = !self.apply(&evaluation)?;
         let mean = |x: &[T]| x.iter().map(|x| x.to_f64()).sum::<f64>() / x.len() as f64;
+        let mut losses = Vec::new();
+        losses.extend(evaluation.cql.as_ref().map(|v| ("cql", v.loss.to_f64())));
+        losses.extend(evaluation.iqn.as_ref().map(|v| ("iqn", v.loss.to_f64())));
+        if let Some(iql) = &evaluation.iql {
+            losses.extend([("iql_high", iql.high_loss.to_f64()), ("iql_low", iql.low_loss.to_f64())]);
+        }
+        let terms = evaluation.terms.iter().map(|t| (t.term.name(), t.norm));
+        let norms = terms.chain(evaluation.own.iter().map(|g| (g.group.name(), g.norm))).collect();
         Ok(StepMetrics {
             loss: evaluation.loss.to_f64(),
+            losses,
             grad_norm: evaluation.gradient_norm,
+            norms,
+            sigmas,
             mean_q: evaluation.mean_q,
             clipped_low: mean(&evaluation.clipped_low),
             clipped_high: mean(&evaluation.clipped_high),
@@ -241,17 +299,17 @@ impl<T: Real> Learner<T> {
         })
     }
 
-    /// Clips, updates and averages with a gradient of that norm; false if the norm is not finite and nothing changed.
-    fn apply(&mut self, gradient: &[T], gradient_norm: f64) -> Result<bool, CpuError> {
-        if !gradient_norm.is_finite() {
+    /// Clips, updates and averages with an evaluation's gradients; false if a norm is not finite and nothing changed.
+    fn apply(&mut self, evaluation: &Evaluation<T>) -> Result<bool, CpuError> {
+        if !evaluation.is_finite() {
             self.skipped += 1;
             self.skipped_in_row += 1;
             return Ok(false);
         }
-        let scale = clip_scale(gradient_norm, self.hyper.max_grad_norm);
-        self.main.update(&self.hyper, self.step + 1, gradient, scale)?;
-        ema(&mut self.target, self.main.values(), self.hyper.tau);
-        self.target_weights = Weights::constant(self.main.layout(), &self.target)?;
+        let scale = clip_scale(evaluation.gradient_norm, self.hyper.max_grad_norm);
+        let mut steps = vec![(&evaluation.gradient[..], scale)];
+        steps.extend(evaluation.own.iter().map(|g| (&g.gradient[..], g.scale)));
+        self.networks.update(&self.hyper, self.step + 1, &steps)?;
         self.step += 1;
         self.skipped_in_row = 0;
         Ok(true)
@@ -260,26 +318,30 @@ impl<T: Real> Learner<T> {
     /// Copies the whole state for a checkpoint.
     pub fn export(&self) -> LearnerState<T> {
         LearnerState {
-            online: self.main.values().to_vec(),
-            target: self.target.clone(),
-            m: self.main.adam().m.clone(),
-            v: self.main.adam().v.clone(),
+            online: self.networks.gather(|g| g.values()),
+            target: self.networks.target_values().to_vec(),
+            m: self.networks.gather(|g| &g.adam().m),
+            v: self.networks.gather(|g| &g.adam().v),
+            spectral: self.spectral.concat(),
             step: self.step,
             skipped: self.skipped,
             skipped_in_row: self.skipped_in_row,
         }
     }
 
-    /// Goes on from an exported state of a learner with the same shape; the learner is unchanged on an error.
+    /// Goes on from an exported state of a learner with the same shape and parts; the learner is unchanged on an error.
     ///
     /// # Errors
     /// A vector of the wrong length, or a value that no run can have written.
     pub fn import(&mut self, state: LearnerState<T>) -> Result<(), CpuError> {
-        state.check(self.main.layout())?;
-        let target_weights = Weights::constant(self.main.layout(), &state.target)?;
-        self.main.restore(state.online, Adam { m: state.m, v: state.v })?;
-        self.target_weights = target_weights;
-        self.target = state.target;
+        state.check(self.networks.flat(), self.spectral.iter().map(Vec::len).sum())?;
+        self.networks.restore(&state.online, state.target, &state.m, &state.v)?;
+        let mut rest = &state.spectral[..];
+        for u in &mut self.spectral {
+            let (own, behind) = rest.split_at(u.len());
+            u.copy_from_slice(own);
+            rest = behind;
+        }
         self.step = state.step;
         self.skipped = state.skipped;
         self.skipped_in_row = state.skipped_in_row;
@@ -287,22 +349,11 @@ impl<T: Real> Learner<T> {
     }
 
     /// Forward pass on host states [batch, S].
-    fn run(&self, weights: &Weights, states: &[T]) -> Result<Forward, CpuError> {
+    pub(crate) fn run(&self, weights: &Weights, states: &[T]) -> Result<Forward, CpuError> {
         let width = self.shape.state;
         let batch = states.len() / width;
         check_len("states [batch, state]", states.len(), batch.max(1) * width)?;
         let states = Tensor::from_slice(states, (batch, width), &Device::Cpu)?;
         Ok(self.network.forward(weights, &states)?)
-    }
-
-    /// Greedy action of each branch, [batch, branches].
-    fn greedy(&self, heads: &Heads<T>) -> Vec<u32> {
-        let q = heads.q_values(&self.support);
-        let mut greedy = Vec::with_capacity(heads.batch() * q.len());
-        for row in 0..heads.batch() {
-            greedy
-                .extend(q.iter().zip(&self.shape.branches).map(|(q, &n)| argmax(&q[row * n..][..n]) as u32));
-        }
-        greedy
     }
 }

@@ -5,34 +5,45 @@
 //! parameters by the flat [`settings::Layout`] that the kernels use, so parameters, gradients and moments of the
 //! two paths can be compared element by element.
 //!
-//! Map: `network` is the forward pass, `distribution` what is read from it without a gradient, `c51` the loss,
-//! `group` a set of parameters with an Adam of its own, `optimizer` the arithmetic of the update, `learner` ties them
-//! together. A further loss term is a module beside `c51` and, if it has a network of its own, one more
-//! [`ParameterGroup`].
+//! Map: `network` is the forward pass (with `attention` and the `glu` heads), `distribution` what is read from it
+//! without a gradient; `c51`, `cql`, `iqn` and `iql` are the losses, `terms` their shares of the gradient, `spectral` the
+//! limit on the trunk; `group` is a set of parameters with an Adam of its own, `networks` all of them with the target,
+//! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step. A
+//! further loss term is a module beside `c51` and, if it has a network of its own, one more [`settings::Group`].
 
+pub mod attention;
 mod batch;
 pub mod c51;
+pub mod cql;
 pub mod distribution;
 mod error;
+mod evaluate;
+mod glu;
 pub mod golden;
 mod group;
 mod hyper;
 mod init;
+pub mod iql;
+pub mod iqn;
 mod learner;
 pub mod network;
+mod networks;
 pub mod nstep;
 pub mod ops;
 pub mod optimizer;
 mod real;
+pub mod spectral;
 mod state;
+pub mod terms;
 mod values;
 
 pub use batch::C51Batch;
 pub use error::CpuError;
+pub use glu::glu;
 pub use group::{ParameterGroup, Weights};
 pub use hyper::{Hyper, decimal};
-pub use init::init_flat;
-pub use learner::{CpuLearner, Learner, Net, Oracle};
+pub use init::{init_flat, init_parameters, init_spectral};
+pub use learner::{CpuLearner, Learner, Net, Oracle, Start};
 pub use real::Real;
 pub use state::LearnerState;
-pub use values::{Activations, Decision, Evaluation, StepMetrics};
+pub use values::{Activations, CqlValues, Decision, Evaluation, IqlValues, IqnValues, StepMetrics};

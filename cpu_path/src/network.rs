@@ -1,10 +1,13 @@
-//! The main network (SPEC section 2): trunk, value head, one advantage head per branch, dueling per atom.
+//! The main network (SPEC section 2): trunk, attention beside it where it is on, value head, one advantage head per
+//! branch, dueling per atom.
 
 use std::marker::PhantomData;
 
 use candle_core::{Device, Result, Tensor};
-use settings::ModelShape;
+use settings::{Head, ModelShape, Parts};
 
+use crate::attention::{Attended, attention};
+use crate::glu::glu;
 use crate::group::Weights;
 use crate::hyper::decimal;
 use crate::ops::action_mean;
@@ -15,12 +18,26 @@ use crate::real::Real;
 pub struct Forward {
     /// First trunk layer after its activation, [batch, H1].
     pub h1: Tensor,
-    /// Second trunk layer after its activation, [batch, H2]: the input of every head.
+    /// Second trunk layer after its activation, [batch, H2].
     pub h2: Tensor,
+    /// The attention's values, if it is on.
+    pub attended: Option<Attended>,
+    /// h2' = h2 + g o (h2 without attention), [batch, H2]: the input of every head.
+    pub features: Tensor,
     /// v, value logits, [batch, atoms].
     pub value: Tensor,
     /// a_d, advantage logits of each branch, [batch, actions of d, atoms].
     pub advantages: Vec<Tensor>,
+}
+
+impl Forward {
+    /// h2' for a head whose gradient goes to the trunk alone: the attention's share is a constant.
+    pub fn trunk_features(&self) -> Result<Tensor> {
+        match &self.attended {
+            Some(attended) => &self.h2 + attended.gated.detach(),
+            None => Ok(self.h2.clone()),
+        }
+    }
 }
 
 /// The forward pass of the main network; parameters come from outside, so one network serves online and target.
@@ -28,27 +45,50 @@ pub struct Forward {
 pub struct Network<T> {
     shape: ModelShape,
     slope: f64,
+    /// Heads of the attention, 0 without it.
+    attention_heads: usize,
     element: PhantomData<T>,
 }
 
 impl<T: Real> Network<T> {
-    /// A network of a checked shape.
-    pub fn new(shape: &ModelShape) -> Self {
-        Self { shape: shape.clone(), slope: decimal(shape.leaky_slope), element: PhantomData }
+    /// A network of a checked shape and checked parts.
+    pub fn new(shape: &ModelShape, parts: &Parts) -> Self {
+        Self {
+            shape: shape.clone(),
+            slope: decimal(shape.leaky_slope),
+            attention_heads: if parts.attention.enabled { parts.attention.heads } else { 0 },
+            element: PhantomData,
+        }
     }
 
-    /// Runs trunk and heads on states [batch, S].
+    /// Runs trunk, attention and heads on states [batch, S].
     pub fn forward(&self, weights: &Weights, states: &Tensor) -> Result<Forward> {
-        let hidden = |layer: &str, x: &Tensor| weights.hidden::<T>(layer, x, self.slope);
-        let h1 = hidden("trunk1", states)?;
-        let h2 = hidden("trunk2", &h1)?;
-        let value = weights.linear::<T>("v2", &hidden("v1", &h2)?)?;
+        let h1 = weights.hidden::<T>("trunk1", states, self.slope)?;
+        let h2 = weights.hidden::<T>("trunk2", &h1, self.slope)?;
+        let (attended, features) = match self.attention_heads {
+            0 => (None, h2.clone()),
+            heads => {
+                let attended = attention::<T>(weights, &self.shape, heads, states)?;
+                let features = (&h2 + &attended.gated)?;
+                (Some(attended), features)
+            }
+        };
+        let value = weights.linear::<T>("v2", &self.head_hidden(weights, "v1", &features)?)?;
         let mut advantages = Vec::with_capacity(self.shape.branches.len());
         for (d, &actions) in self.shape.branches.iter().enumerate() {
-            let advantage = weights.linear::<T>(&format!("a2.{d}"), &hidden(&format!("a1.{d}"), &h2)?)?;
+            let hidden = self.head_hidden(weights, &format!("a1.{d}"), &features)?;
+            let advantage = weights.linear::<T>(&format!("a2.{d}"), &hidden)?;
             advantages.push(advantage.reshape(((), actions, self.shape.atoms))?);
         }
-        Ok(Forward { h1, h2, value, advantages })
+        Ok(Forward { h1, h2, attended, features, value, advantages })
+    }
+
+    /// Hidden layer of a head, as `model.head` says.
+    fn head_hidden(&self, weights: &Weights, layer: &str, x: &Tensor) -> Result<Tensor> {
+        match self.shape.head {
+            Head::Mlp => weights.hidden::<T>(layer, x, self.slope),
+            Head::Glu => glu::<T>(&weights.linear::<T>(layer, x)?),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn copy_to<T: Real>(tensor: &Tensor, out: &mut [T]) -> Result<()> {
 }
 
 /// The elements of a contiguous tensor.
-fn contiguous<'a, T: Real>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
+pub(crate) fn contiguous<'a, T: Real>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(&T::cpu_storage_as_slice(storage)?[start..end]),
         None => bail!("expected a contiguous tensor, got strides {:?}", layout.stride()),

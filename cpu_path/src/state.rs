@@ -1,22 +1,24 @@
 //! The saved state of a learner.
 
-use settings::Layout;
+use settings::Flat;
 
 use crate::error::CpuError;
 use crate::group::check_len;
 use crate::real::Real;
 
-/// Everything a checkpoint needs to go on bit for bit; flat vectors are in the layout of the main network.
+/// Everything a checkpoint needs to go on bit for bit; flat vectors are in the layout of all networks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnerState<T> {
     /// Online parameters.
     pub online: Vec<T>,
-    /// Target parameters.
+    /// Target parameters, up to the end of the last network that has a target copy.
     pub target: Vec<T>,
     /// Adam's first moments.
     pub m: Vec<T>,
     /// Adam's second moments.
     pub v: Vec<T>,
+    /// Kept vectors of the spectral norm, trunk1's [H1] then trunk2's [H2]; empty without it.
+    pub spectral: Vec<T>,
     /// Adam steps taken; skipped ones do not count.
     pub step: u64,
     /// Steps skipped for a non-finite gradient norm.
@@ -27,15 +29,22 @@ pub struct LearnerState<T> {
 
 impl<T: Real> LearnerState<T> {
     /// Checks lengths, that every value is finite, that second moments are not negative and that padding is zero.
-    pub(crate) fn check(&self, layout: &Layout) -> Result<(), CpuError> {
-        let mut is_parameter = vec![false; layout.len];
-        for t in &layout.tensors {
+    pub(crate) fn check(&self, flat: &Flat, spectral: usize) -> Result<(), CpuError> {
+        let mut is_parameter = vec![false; flat.len];
+        for t in flat.tensors() {
             is_parameter[t.offset..t.offset + t.len()].fill(true);
         }
-        let vectors = [("online", &self.online), ("target", &self.target), ("m", &self.m), ("v", &self.v)];
-        for (what, values) in vectors {
-            check_len(&format!("learner state: {what}"), values.len(), layout.len)?;
-            for (index, (&x, &parameter)) in values.iter().zip(&is_parameter).enumerate() {
+        let is_element = vec![true; spectral];
+        let vectors = [
+            ("online", &self.online, &is_parameter[..]),
+            ("target", &self.target, &is_parameter[..flat.target_len()]),
+            ("m", &self.m, &is_parameter[..]),
+            ("v", &self.v, &is_parameter[..]),
+            ("spectral", &self.spectral, &is_element[..]),
+        ];
+        for (what, values, is_parameter) in vectors {
+            check_len(&format!("learner state: {what}"), values.len(), is_parameter.len())?;
+            for (index, (&x, &parameter)) in values.iter().zip(is_parameter).enumerate() {
                 let value = x.to_f64();
                 let expected = if !x.is_finite() {
                     "a finite number"

@@ -35,6 +35,8 @@ pub fn narrow_batch<T: Real>(batch: &C51Batch<f64>) -> C51Batch<T> {
         rewards: narrow(&batch.rewards),
         discounts: narrow(&batch.discounts),
         weights: narrow(&batch.weights),
+        taus: narrow(&batch.taus),
+        target_taus: narrow(&batch.target_taus),
     }
 }
 
@@ -73,6 +75,7 @@ pub fn batch(shape: &ModelShape, samples: usize) -> C51Batch<f64> {
         rewards: wave(samples, 2.0),
         discounts: (0..samples).map(|i| if i % 5 == 4 { 0.0 } else { 0.97 }).collect(),
         weights: (0..samples).map(|i| 1.0 / (1 + i % 3) as f64).collect(),
+        ..C51Batch::default()
     }
 }
 

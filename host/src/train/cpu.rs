@@ -61,6 +61,7 @@ impl HostReplay {
             rewards: Vec::with_capacity(batch),
             discounts: Vec::with_capacity(batch),
             weights: vec![1.0; batch],
+            ..C51Batch::default()
         };
         for i in 0..batch {
             let word = philox::draw(seed, step, philox::Stream::Sample, i as u32, 0);

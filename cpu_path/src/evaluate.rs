@@ -1,0 +1,240 @@
+//! Losses of a batch with every intermediate, and the gradient of each term by autograd.
+
+use candle_core::{Device, Tensor};
+use settings::Group;
+
+use crate::batch::C51Batch;
+use crate::c51::{self, Projection, argmax, project};
+use crate::cql;
+use crate::distribution::Heads;
+use crate::error::CpuError;
+use crate::hyper::decimal;
+use crate::iql;
+use crate::iqn::{self, QuantileHead};
+use crate::learner::Learner;
+use crate::network::{Forward, taken_logits};
+use crate::ops::to_vec;
+use crate::optimizer::norm;
+use crate::real::Real;
+use crate::terms::{OwnGradient, Term, combine};
+use crate::values::{CqlValues, Evaluation, IqlValues, IqnValues};
+
+/// The batch's forward passes that several terms read.
+struct Passes {
+    /// Online network on s, differentiable.
+    online: Forward,
+    /// Online network on s', constant.
+    next_online: Forward,
+    /// Target network on s'.
+    next_target: Forward,
+    /// s, [batch, S].
+    states: Tensor,
+    /// w, [batch].
+    weights: Tensor,
+}
+
+impl<T: Real> Learner<T> {
+    /// Losses, their intermediates and gradients for a batch; changes nothing (so the trunk is taken as it is, without
+    /// the spectral norm that a training step begins with).
+    ///
+    /// C51's gradient goes to the main parameters, under its budget, and to the attention; CQL's to the main parameters;
+    /// the quantile loss's to its head and to the trunk; each value network's to itself.
+    ///
+    /// # Errors
+    /// A batch whose lengths or actions do not fit the shape.
+    pub fn evaluate(&self, batch: &C51Batch<T>) -> Result<Evaluation<T>, CpuError> {
+        batch.check(&self.shape, &self.parts)?;
+        let samples = batch.len();
+        let passes = Passes {
+            next_online: self.run(&self.networks.online().detached(), &batch.next_states)?,
+            next_target: self.run(self.networks.target(), &batch.next_states)?,
+            online: self.run(self.networks.online(), &batch.states)?,
+            states: Tensor::from_slice(&batch.states, (samples, self.shape.state), &Device::Cpu)?,
+            weights: Tensor::from_slice(&batch.weights, samples, &Device::Cpu)?,
+        };
+        let main = self.networks.main();
+        let max_norm = self.hyper.max_grad_norm;
+
+        let (next_actions, target) = self.c51_target(batch, &passes)?;
+        let (branches, atoms) = (self.shape.branches.len(), self.shape.atoms);
+        let logits = taken_logits::<T>(&passes.online.value, &passes.online.advantages, &batch.actions)?;
+        let mass = Tensor::from_slice(&target.mass, (samples, branches, atoms), &Device::Cpu)?;
+        let ce = c51::cross_entropy(&logits, &mass)?;
+        let per_sample = c51::per_sample(&ce.per_branch)?;
+        let loss = c51::weighted_mean(&per_sample, &passes.weights)?;
+        let grads = loss.backward()?;
+        let mut terms = vec![(Term::C51, main.gradient(&grads)?)];
+        let mut own = Vec::new();
+
+        let cql = if self.parts.cql.enabled { Some(self.cql(batch, &passes, &mut terms)?) } else { None };
+        let iqn =
+            if self.parts.iqn.enabled { Some(self.iqn(batch, &passes, &mut terms, &mut own)?) } else { None };
+        if self.parts.attention.enabled {
+            let gradient = self.networks.group(Group::Attention)?.gradient(&grads)?;
+            own.push(OwnGradient::new(Group::Attention, gradient, max_norm));
+        }
+        let iql = if self.parts.iql.enabled { Some(self.iql(batch, &passes, &mut own)?) } else { None };
+        let (terms, gradient) = combine(terms, &self.parts.budgets, max_norm);
+
+        let log_probabilities: Vec<T> = to_vec(&ce.log_probabilities)?;
+        let mut td_per_branch = Vec::with_capacity(samples * branches);
+        let mut q_sum = 0.0;
+        for (log_p, m) in log_probabilities.chunks_exact(atoms).zip(target.mass.chunks_exact(atoms)) {
+            let q: f64 = log_p.iter().zip(self.support.atoms()).map(|(l, z)| z * l.to_f64().exp()).sum();
+            q_sum += q;
+            td_per_branch.push(self.support.expectation(m) - q);
+        }
+        let mean_abs = |tds: &[f64]| tds.iter().map(|td| td.abs()).sum::<f64>() / branches as f64;
+        Ok(Evaluation {
+            next_actions,
+            target_mass: target.mass,
+            clipped_low: target.clipped_low,
+            clipped_high: target.clipped_high,
+            log_probabilities,
+            cross_entropy_per_branch: to_vec(&ce.per_branch)?,
+            cross_entropy: to_vec(&per_sample)?,
+            td: td_per_branch.chunks_exact(branches).map(|tds| T::from_f64(mean_abs(tds))).collect(),
+            mean_q: q_sum / td_per_branch.len() as f64,
+            td_per_branch: td_per_branch.into_iter().map(T::from_f64).collect(),
+            loss: loss.to_scalar()?,
+            cql,
+            iqn,
+            iql,
+            terms,
+            gradient_norm: norm(&gradient),
+            gradient,
+            own,
+        })
+    }
+
+    /// Double DQN: the online network chooses the action at s', the target network's distribution is projected.
+    fn c51_target(
+        &self,
+        batch: &C51Batch<T>,
+        passes: &Passes,
+    ) -> Result<(Vec<u32>, Projection<T>), CpuError> {
+        let next_actions = self.greedy(&Heads::new(&passes.next_online)?);
+        let next = Heads::new(&passes.next_target)?.taken_probabilities(&next_actions);
+        let branches = self.shape.branches.len();
+        let target = project(&self.support, &next, branches, &batch.rewards, &batch.discounts);
+        Ok((next_actions, target))
+    }
+
+    fn cql(
+        &self,
+        batch: &C51Batch<T>,
+        passes: &Passes,
+        terms: &mut Vec<(Term, Vec<T>)>,
+    ) -> Result<CqlValues<T>, CpuError> {
+        let Forward { value, advantages, .. } = &passes.online;
+        let per_branch = cql::penalties::<T>(&self.support, value, advantages, &batch.actions)?;
+        let per_sample = (c51::per_sample(&per_branch)? * decimal(self.parts.cql.alpha))?;
+        let loss = per_sample.mean(0)?;
+        terms.push((Term::Cql, self.networks.main().gradient(&loss.backward()?)?));
+        Ok(CqlValues {
+            per_branch: to_vec(&per_branch)?,
+            per_sample: to_vec(&per_sample)?,
+            loss: loss.to_scalar()?,
+        })
+    }
+
+    fn iqn(
+        &self,
+        batch: &C51Batch<T>,
+        passes: &Passes,
+        terms: &mut Vec<(Term, Vec<T>)>,
+        own: &mut Vec<OwnGradient<T>>,
+    ) -> Result<IqnValues<T>, CpuError> {
+        let (samples, branches) = (batch.len(), &self.shape.branches);
+        let settings = &self.parts.iqn;
+        let head = QuantileHead::new(&self.shape, settings);
+        let to_host = |q: &[Tensor]| q.iter().map(to_vec).collect::<candle_core::Result<Vec<Vec<T>>>>();
+        let at_next = |weights, pass: &Forward| {
+            to_host(&head.quantiles(weights, &pass.features, &batch.target_taus)?)
+        };
+        let target_quantiles = at_next(self.networks.target(), &passes.next_target)?;
+        let next_actions = if settings.double {
+            let online = at_next(&self.networks.online().detached(), &passes.next_online)?;
+            iqn::greedy(&online, branches, samples)
+        } else {
+            iqn::greedy(&target_quantiles, branches, samples)
+        };
+        let targets =
+            iqn::targets(&target_quantiles, branches, &next_actions, &batch.rewards, &batch.discounts);
+
+        let features = passes.online.trunk_features()?;
+        let quantiles = head.quantiles(self.networks.online(), &features, &batch.taus)?;
+        let taken = iqn::taken(&quantiles, &batch.actions)?;
+        let taus = Tensor::from_slice(&batch.taus, (samples, settings.samples), &Device::Cpu)?;
+        let target_shape = (samples, branches.len(), settings.target_samples);
+        let target = Tensor::from_slice(&targets, target_shape, &Device::Cpu)?;
+        let per_branch = iqn::quantile_huber(&taken, &taus, &target, decimal(settings.kappa))?;
+        let per_sample = c51::per_sample(&per_branch)?;
+        let loss = c51::weighted_mean(&per_sample, &passes.weights)?;
+        let grads = loss.backward()?;
+        let trunk = self.networks.main().gradient_of(&grads, |name| name.starts_with("trunk"))?;
+        terms.push((Term::Iqn, trunk));
+        let gradient = self.networks.group(Group::Iqn)?.gradient(&grads)?;
+        own.push(OwnGradient::new(Group::Iqn, gradient, self.hyper.max_grad_norm));
+        Ok(IqnValues {
+            quantiles: to_host(&quantiles)?,
+            taken: to_vec(&taken)?,
+            target_quantiles,
+            next_actions,
+            targets,
+            per_branch: to_vec(&per_branch)?,
+            per_sample: to_vec(&per_sample)?,
+            loss: loss.to_scalar()?,
+        })
+    }
+
+    fn iql(
+        &self,
+        batch: &C51Batch<T>,
+        passes: &Passes,
+        own: &mut Vec<OwnGradient<T>>,
+    ) -> Result<IqlValues<T>, CpuError> {
+        let (samples, branches) = (batch.len(), self.shape.branches.len());
+        let heads = Heads::<T>::new(&self.run(self.networks.target(), &batch.states)?)?;
+        let probabilities = heads.taken_probabilities(&batch.actions);
+        let expectation = |p: &[T]| T::from_f64(self.support.expectation(p));
+        let q_per_branch: Vec<T> = probabilities.chunks_exact(self.shape.atoms).map(expectation).collect();
+        let mean = |q: &[T]| T::from_f64(q.iter().map(|q| q.to_f64()).sum::<f64>() / branches as f64);
+        let q: Vec<T> = q_per_branch.chunks_exact(branches).map(mean).collect();
+        let q_tensor = Tensor::from_slice(&q, samples, &Device::Cpu)?;
+        let slope = decimal(self.shape.leaky_slope);
+        let mut train = |network, group, tau| -> Result<(Vec<T>, Vec<T>, T), CpuError> {
+            let v = iql::value::<T>(self.networks.online(), network, &passes.states, slope)?;
+            let per_sample = iql::expectile(&q_tensor, &v, decimal(tau))?;
+            let loss = per_sample.mean(0)?;
+            let gradient = self.networks.group(group)?.gradient(&loss.backward()?)?;
+            own.push(OwnGradient::new(group, gradient, self.hyper.max_grad_norm));
+            Ok((to_vec(&v)?, to_vec(&per_sample)?, loss.to_scalar()?))
+        };
+        let (high, high_per_sample, high_loss) = train("iql.hi", Group::IqlHigh, self.parts.iql.tau_high)?;
+        let (low, low_per_sample, low_loss) = train("iql.lo", Group::IqlLow, self.parts.iql.tau_low)?;
+        let derived = iql::derive(&q_per_branch, &high, &low, decimal(self.parts.iql.beta));
+        Ok(IqlValues {
+            q_per_branch,
+            q,
+            high,
+            low,
+            high_per_sample,
+            low_per_sample,
+            high_loss,
+            low_loss,
+            derived,
+        })
+    }
+
+    /// Greedy action of each branch, [batch, branches].
+    fn greedy(&self, heads: &Heads<T>) -> Vec<u32> {
+        let q = heads.q_values(&self.support);
+        let mut greedy = Vec::with_capacity(heads.batch() * q.len());
+        for row in 0..heads.batch() {
+            greedy
+                .extend(q.iter().zip(&self.shape.branches).map(|(q, &n)| argmax(&q[row * n..][..n]) as u32));
+        }
+        greedy
+    }
+}
