@@ -15,7 +15,7 @@ use crate::exec::{Exec, Lane};
 use crate::step::buffers::{Replay, StepBuffers, TermBuffers};
 use crate::step::network::{Network, Planes, View};
 use crate::step::parts::SpectralBuffers;
-use crate::step::shape::StepShape;
+use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
 use crate::step::{attention, iql, iqn};
 
@@ -356,26 +356,34 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
     let d_pre = |t: &TermBuffers| View::new(t.d_pre, shape.pre);
     let d_h2 = |t: &TermBuffers| View::new(t.d_h2, shape.model.trunk2);
     let d_h1 = |t: &TermBuffers| View::new(t.d_h1, shape.model.trunk1);
-    let planes = |t: &TermBuffers| Planes { data: t.parts, first: 0, len: shape.layout.len };
+    // The terms' planes lie one behind the other, so that one launch takes the gradients of all terms.
+    let data = b.parts.as_ref().map_or(b.c51.parts, |parts| parts.partial);
+    let planes = Planes { data, first: 0, len: shape.layout.len };
+    let of_term = |t: usize, layer: Layer| {
+        let shift = t * shape.splits * shape.layout.len;
+        Layer { weight: layer.weight + shift, bias: layer.bias + shift, ..layer }
+    };
     let mut network = Network { exec, shape, parameters: b.parameters.online };
 
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
-    for term in &terms {
+    let mut gradients = Vec::new();
+    for (t, term) in terms.iter().enumerate() {
         let d_logits = View::new(term.d_logits, shape.logits);
-        let outputs: Vec<_> = shape
-            .outputs
-            .iter()
-            .map(|o| (o.layer, d_logits.column(o.column), hidden.column(o.hidden)))
-            .collect();
-        network.weight_gradients(Lane::GRADIENT, rows, planes(term), &outputs)?;
+        let output = |o: &Output| (of_term(t, o.layer), d_logits.column(o.column), hidden.column(o.hidden));
+        gradients.extend(shape.outputs.iter().map(output));
     }
+    network.weight_gradients(Lane::GRADIENT, rows, planes, &gradients)?;
 
     network.backward_outputs(Lane::MAIN, &b.online, &terms)?;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
-    for term in &terms {
-        let layer = [(shape.heads1, d_pre(term), features)];
-        network.weight_gradients(Lane::GRADIENT, rows, planes(term), &layer)?;
-    }
+    let each = |dy_x: &dyn Fn(&TermBuffers) -> (Layer, View, View)| -> Vec<(Layer, View, View)> {
+        let of = |(t, term): (usize, &&TermBuffers)| {
+            let (layer, d_y, x) = dy_x(term);
+            (of_term(t, layer), d_y, x)
+        };
+        terms.iter().enumerate().map(of).collect()
+    };
+    network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.heads1, d_pre(t), features)))?;
 
     // With attention the C51 term's gradient of h2' is needed as it is, besides its way on through h2.
     let mut layers: Vec<_> =
@@ -388,16 +396,11 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
     network.backward(Lane::MAIN, rows, &layers)?;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     attention::backward(network.exec, shape, b)?;
-    for term in &terms {
-        let layer = [(shape.trunk2, d_h2(term), h1)];
-        network.weight_gradients(Lane::GRADIENT, rows, planes(term), &layer)?;
-    }
+    network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.trunk2, d_h2(t), h1)))?;
 
     let layers: Vec<_> = terms.iter().map(|t| (shape.trunk2, d_h2(t), Some(h1), d_h1(t))).collect();
     network.backward(Lane::MAIN, rows, &layers)?;
-    for term in &terms {
-        network.weight_gradients(Lane::MAIN, rows, planes(term), &[(shape.trunk1, d_h1(term), x)])?;
-    }
+    network.weight_gradients(Lane::MAIN, rows, planes, &each(&|t| (shape.trunk1, d_h1(t), x)))?;
     network.exec.after(Lane::MAIN, Lane::GRADIENT)?;
     if attention.is_some() {
         network.exec.after(Lane::MAIN, Lane::ATTENTION)?;
