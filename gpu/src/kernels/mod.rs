@@ -2,6 +2,7 @@
 //! formula in f64 loops. `KERNELS` lists every declaration: the build compares it with the PTX entries both ways.
 
 pub mod adam_ema;
+pub mod attention;
 pub mod bias_lrelu;
 pub mod c51_loss;
 pub mod distribution;
@@ -26,6 +27,14 @@ use cuda_std::{Kernel, KernelDecl};
 #[cfg(not(target_arch = "nvptx64"))]
 pub const KERNELS: &[&KernelDecl] = &[
     &adam_ema::AdamEma::DECL,
+    &attention::AttentionApply::DECL,
+    &attention::AttentionContext::DECL,
+    &attention::AttentionContextBackward::DECL,
+    &attention::AttentionFoldHeads::DECL,
+    &attention::AttentionFoldProjections::DECL,
+    &attention::AttentionReduce::DECL,
+    &attention::AttentionUnfoldHeads::DECL,
+    &attention::AttentionUnfoldWeights::DECL,
     &bias_lrelu::BiasGradient::DECL,
     &bias_lrelu::BiasLrelu::DECL,
     &bias_lrelu::LreluBackward::DECL,
