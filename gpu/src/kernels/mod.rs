@@ -3,6 +3,7 @@
 
 pub mod adam_ema;
 pub mod adam_groups;
+pub mod attention;
 pub mod bias_lrelu;
 pub mod c51_loss;
 pub mod cql_loss;
@@ -34,6 +35,14 @@ use cuda_std::{Kernel, KernelDecl};
 pub const KERNELS: &[&KernelDecl] = &[
     &adam_ema::AdamEma::DECL,
     &adam_groups::AdamGroups::DECL,
+    &attention::AttentionApply::DECL,
+    &attention::AttentionContext::DECL,
+    &attention::AttentionContextBackward::DECL,
+    &attention::AttentionFoldHeads::DECL,
+    &attention::AttentionFoldProjections::DECL,
+    &attention::AttentionReduce::DECL,
+    &attention::AttentionUnfoldHeads::DECL,
+    &attention::AttentionUnfoldWeights::DECL,
     &bias_lrelu::BiasGradient::DECL,
     &bias_lrelu::BiasLrelu::DECL,
     &bias_lrelu::LreluBackward::DECL,

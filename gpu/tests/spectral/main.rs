@@ -105,7 +105,7 @@ fn run(problems: &[Problem], sigma_max: f32, seed: u64) -> Vec<Result> {
     }
     let (mut flat, mut u, mut v, sigma) = (params.to_vec(), u.to_vec(), v.to_vec(), sigma.to_vec());
     assert_eq!(sigma[problems.len()], UNTOUCHED);
-    let mut take = |from: &mut Vec<f32>, first: usize, len: usize| {
+    let take = |from: &mut Vec<f32>, first: usize, len: usize| {
         let taken = from[first..][..len].to_vec();
         from[first..][..len].fill(UNTOUCHED);
         taken
