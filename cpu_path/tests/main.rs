@@ -6,5 +6,7 @@ mod golden_full;
 mod golden_step;
 mod learner;
 mod optimizer_cases;
+mod parts;
+mod parts_cases;
 mod support;
 mod transition_cases;
