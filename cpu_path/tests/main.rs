@@ -2,8 +2,11 @@
 
 mod c51_cases;
 mod derivatives;
+mod golden_full;
 mod golden_step;
 mod learner;
 mod optimizer_cases;
+mod parts;
+mod parts_cases;
 mod support;
 mod transition_cases;
