@@ -101,15 +101,16 @@ fn measure(
     let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
     // 2^18 transitions of 640 bytes are larger than any L2.
     let replay = random_replay(&mut exec, &shape, 1 << 18)?;
-    let initial = cpu_path::init_flat(&config.model, 1);
+    let initial = cpu_path::init_parameters(&shape.flat, 1);
     exec.upload(buffers.parameters.online, &initial)?;
-    exec.upload(buffers.parameters.target, &initial)?;
+    exec.upload(buffers.parameters.target, &initial[..shape.flat.target_len()])?;
+    buffers.start_spectral(&mut exec, &shape)?;
     record(&mut exec, &shape, &buffers, Some(&replay))?;
     exec.synchronize()?;
     let graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))?;
     let timing = graph.time(&mut exec, 100, options.replays)?;
     let mut sections_us = Vec::new();
-    for section in Section::ALL {
+    for section in Section::ALL.into_iter().filter(|s| s.is_in(&shape, true)) {
         let part =
             Graph::capture(&mut exec, |exec| record_section(exec, &shape, &buffers, Some(&replay), section))?;
         sections_us.push((section.name(), part.time(&mut exec, 100, options.replays)?.median()));

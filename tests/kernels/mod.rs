@@ -18,6 +18,7 @@ pub mod c51_loss;
 pub mod cql_loss;
 pub mod dueling_q;
 pub mod gemm;
+pub mod golden_full;
 pub mod golden_step;
 pub mod gradient_norm;
 pub mod iql_loss;
@@ -68,6 +69,7 @@ macro_rules! for_each_body {
             cql_loss { random_batches, large_values_do_not_overflow, nan_shows }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
             gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
+            golden_full { rust_products, library_products }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, non_finite_shows }
             iql_loss { random_batches }

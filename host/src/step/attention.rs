@@ -1,35 +1,482 @@
-//! Temporal attention in the step.
+//! Temporal attention in the step (SPEC section 2, `gpu::kernels::attention`): folded once a step beside the trunk, the
+//! context of every row beside the trunk too, h2' = h2 + g o before the heads, and the group's gradient from the C51
+//! term's gradient of h2', beside the trunk's backward pass.
 
 use cuda_std::Buf;
+use gpu::kernels::attention::{
+    AttentionApply, AttentionContext, AttentionContextBackward, AttentionFoldHeads, AttentionFoldProjections,
+    AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Plane, columns, context_columns, gate_parts,
+};
+use gpu::kernels::term_reduce::GroupSquares;
+use settings::Group;
 
 use crate::error::ExecError;
-use crate::exec::{Exec, Memory};
-use crate::step::buffers::StepBuffers;
+use crate::exec::{Epilogue, Exec, Form, Lane, Memory, Product};
+use crate::gemm::{self, WeightGradient};
+use crate::step::buffers::{Activations, StepBuffers};
+use crate::step::parts::PartBuffers;
 use crate::step::shape::StepShape;
 
-/// Buffers.
+/// Parts into which the sums over the batch are split; they run on the Rust kernels whatever computes the rest.
+const SPLITS: usize = 8;
+
+/// d, F, W, heads, as the kernels take them.
+#[derive(Clone, Copy)]
+struct Sizes {
+    width: u32,
+    features: u32,
+    bars: u32,
+    heads: u32,
+}
+
+impl Sizes {
+    fn of(shape: &StepShape) -> Self {
+        Self {
+            width: shape.model.trunk2 as u32,
+            features: shape.model.bar_features as u32,
+            bars: shape.model.window as u32,
+            heads: shape.parts.attention.heads as u32,
+        }
+    }
+
+    /// E.
+    fn token(&self) -> usize {
+        columns(self.features, self.bars) as usize
+    }
+
+    /// C.
+    fn context(&self) -> usize {
+        context_columns(self.features, self.bars, self.heads) as usize
+    }
+
+    fn plane(&self) -> Plane {
+        Plane::new(self.width, self.features, self.bars, self.heads)
+    }
+}
+
+/// The folded matrices of one or two networks, the online network's first.
+#[derive(Clone, Copy, Debug)]
+pub struct Folded {
+    networks: usize,
+    query: Buf<f32>,
+    key: Buf<f32>,
+    value: Buf<f32>,
+    scores: Buf<f32>,
+    mix: Buf<f32>,
+}
+
+impl Folded {
+    /// Allocates for `networks` networks.
+    pub fn alloc(
+        memory: &mut impl Memory,
+        shape: &StepShape,
+        networks: usize,
+        name: &str,
+    ) -> Result<Self, ExecError> {
+        let s = Sizes::of(shape);
+        let (d, f, heads) = (s.width as usize, s.features as usize, s.heads as usize);
+        let mut alloc = |part: &str, len| memory.alloc(&format!("{name}.{part}"), networks * len);
+        Ok(Self {
+            networks,
+            query: alloc("query", d * (f + 1))?,
+            key: alloc("key", d * s.token())?,
+            value: alloc("value", d * s.token())?,
+            scores: alloc("scores", heads * (f + 1) * s.token())?,
+            mix: alloc("mix", d * s.context())?,
+        })
+    }
+
+    fn of(&self, buf: Buf<f32>, network: usize) -> Buf<f32> {
+        let len = buf.len() / self.networks;
+        buf.slice(network * len, len)
+    }
+}
+
+/// Context of one network's rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// c `[rows, C]`.
+    context: Buf<f32>,
+    /// a `[kept, heads, W]` of the rows that the backward pass needs.
+    probabilities: Buf<f32>,
+    kept: usize,
+}
+
+impl Context {
+    /// Allocates for `rows` rows.
+    pub fn alloc(
+        memory: &mut impl Memory,
+        shape: &StepShape,
+        rows: usize,
+        kept: usize,
+        name: &str,
+    ) -> Result<Self, ExecError> {
+        let s = Sizes::of(shape);
+        let probabilities = kept.max(1) * s.heads as usize * s.bars as usize;
+        Ok(Self {
+            context: memory.alloc(&format!("{name}.context"), rows * s.context())?,
+            probabilities: memory.alloc(&format!("{name}.probabilities"), probabilities)?,
+            kept,
+        })
+    }
+}
+
+/// Everything of the attention in a training step.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionBuffers {
+    folded: Folded,
+    online: Context,
+    target: Context,
     /// d C51 loss / d h2' `[B, H2]`.
     pub d_features: Buf<f32>,
+    /// d_features U `[B, C]`.
+    context_gradient: Buf<f32>,
+    /// r `[B, C]`.
+    score_tokens: Buf<f32>,
+    /// Partial sums over the batch `[SPLITS, plane]`, and their sum.
+    parts: Buf<f32>,
+    sums: Buf<f32>,
+    gate_sums: Buf<f32>,
+    query_gradient: Buf<f32>,
+    key_gradient: Buf<f32>,
+    value_gradient: Buf<f32>,
 }
 
 impl AttentionBuffers {
     /// Allocates.
     pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
-        Ok(Self { d_features: memory.alloc("att.d_features", shape.batch * shape.model.trunk2)? })
+        let s = Sizes::of(shape);
+        let (b, d, plane) = (shape.batch, s.width as usize, s.plane().len);
+        let folded = Folded::alloc(memory, shape, 2, "attention.folded")?;
+        let online = Context::alloc(memory, shape, 2 * b, b, "attention.online")?;
+        let target = Context::alloc(memory, shape, shape.target_rows(), 0, "attention.target")?;
+        let mut alloc = |name: &str, len| memory.alloc(&format!("attention.{name}"), len);
+        Ok(Self {
+            folded,
+            online,
+            target,
+            d_features: alloc("d_features", b * d)?,
+            context_gradient: alloc("context_gradient", b * s.context())?,
+            score_tokens: alloc("score_tokens", b * s.context())?,
+            parts: alloc("parts", SPLITS * plane as usize)?,
+            sums: alloc("sums", plane as usize)?,
+            gate_sums: alloc("gate_sums", gate_parts(plane) as usize)?,
+            query_gradient: alloc("query_gradient", d * (s.features as usize + 1))?,
+            key_gradient: alloc("key_gradient", d * s.token())?,
+            value_gradient: alloc("value_gradient", d * s.token())?,
+        })
     }
 }
 
-pub fn fold<E: Exec>(_: &mut E, _: &StepShape, _: &StepBuffers) -> Result<(), ExecError> {
+/// A tensor of the group in a flat buffer.
+fn tensor(shape: &StepShape, flat: Buf<f32>, name: &str) -> Buf<f32> {
+    let t = shape.flat.find(name).unwrap_or_else(|| panic!("no tensor {name} in the networks"));
+    flat.slice(t.offset, t.len())
+}
+
+/// The step's attention buffers, where attention is on.
+fn buffers(b: &StepBuffers) -> Option<(&PartBuffers, &AttentionBuffers)> {
+    let parts = b.parts.as_ref()?;
+    Some((parts, parts.attention.as_ref()?))
+}
+
+/// Folds both networks' parameters, on the attention's lane.
+pub fn fold<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    let Some((_, a)) = buffers(b) else { return Ok(()) };
+    exec.after(Lane::ATTENTION, Lane::MAIN)?;
+    fold_networks(exec, shape, Lane::ATTENTION, &a.folded, b.parameters.online, b.parameters.target)
+}
+
+/// Folds one network, or two.
+pub fn fold_networks<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    lane: Lane,
+    folded: &Folded,
+    online: Buf<f32>,
+    target: Buf<f32>,
+) -> Result<(), ExecError> {
+    let Sizes { width, features, bars, heads } = Sizes::of(shape);
+    let (on, at) = (|name: &str| tensor(shape, online, name), |name: &str| tensor(shape, target, name));
+    let networks = folded.networks as u32;
+    exec.launch(
+        lane,
+        &AttentionFoldProjections {
+            networks,
+            width,
+            features,
+            bars,
+            online_embedding: on("att.emb.weight").into(),
+            online_embedding_bias: on("att.emb.bias").into(),
+            online_positions: on("att.pos").into(),
+            online_query: on("att.q.weight").into(),
+            online_query_bias: on("att.q.bias").into(),
+            online_key: on("att.k.weight").into(),
+            online_key_bias: on("att.k.bias").into(),
+            online_value: on("att.v.weight").into(),
+            online_value_bias: on("att.v.bias").into(),
+            target_embedding: at("att.emb.weight").into(),
+            target_embedding_bias: at("att.emb.bias").into(),
+            target_positions: at("att.pos").into(),
+            target_query: at("att.q.weight").into(),
+            target_query_bias: at("att.q.bias").into(),
+            target_key: at("att.k.weight").into(),
+            target_key_bias: at("att.k.bias").into(),
+            target_value: at("att.v.weight").into(),
+            target_value_bias: at("att.v.bias").into(),
+            query: folded.query.into(),
+            key: folded.key.into(),
+            value: folded.value.into(),
+        },
+    )?;
+    exec.launch(
+        lane,
+        &AttentionFoldHeads {
+            networks,
+            width,
+            features,
+            bars,
+            heads,
+            query: folded.query.into(),
+            key: folded.key.into(),
+            value: folded.value.into(),
+            online_output: on("att.o.weight").into(),
+            target_output: at("att.o.weight").into(),
+            scores: folded.scores.into(),
+            mix: folded.mix.into(),
+        },
+    )
+}
+
+/// Contexts of both networks' rows, on the attention's lane; the batch is there.
+pub fn context<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    let Some((_, a)) = buffers(b) else { return Ok(()) };
+    exec.after(Lane::ATTENTION, Lane::MAIN)?;
+    let (rows, x) = (shape.target_rows(), b.batch.x);
+    let skipped = (2 * shape.batch - rows) * shape.stride;
+    let target_x = x.slice(skipped, x.len() - skipped);
+    context_of(exec, shape, Lane::ATTENTION, &a.folded, 0, &a.online, 2 * shape.batch, x)?;
+    context_of(exec, shape, Lane::ATTENTION, &a.folded, 1, &a.target, rows, target_x)
+}
+
+/// Context of `rows` rows of `x` with the matrices of network `network`.
+#[allow(clippy::too_many_arguments)] // a struct would only rename them
+pub fn context_of<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    lane: Lane,
+    folded: &Folded,
+    network: usize,
+    context: &Context,
+    rows: usize,
+    x: Buf<f32>,
+) -> Result<(), ExecError> {
+    let Sizes { features, bars, heads, .. } = Sizes::of(shape);
+    exec.launch(
+        lane,
+        &AttentionContext {
+            rows: rows as u32,
+            kept: context.kept as u32,
+            stride: shape.stride as u32,
+            features,
+            bars,
+            heads,
+            states: x.into(),
+            scores: folded.of(folded.scores, network).into(),
+            probabilities: context.probabilities.into(),
+            context: context.context.into(),
+        },
+    )
+}
+
+/// h2' of both networks, each on its own lane.
+pub fn apply<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    let Some((_, a)) = buffers(b) else { return Ok(()) };
+    for (lane, network, context, activations, parameters) in [
+        (Lane::MAIN, 0, &a.online, &b.online, b.parameters.online),
+        (Lane::TARGET, 1, &a.target, &b.target, b.parameters.target),
+    ] {
+        exec.after(lane, Lane::ATTENTION)?;
+        apply_to(exec, shape, lane, &a.folded, network, context, activations, parameters)?;
+    }
     Ok(())
 }
-pub fn context<E: Exec>(_: &mut E, _: &StepShape, _: &StepBuffers) -> Result<(), ExecError> {
-    Ok(())
+
+/// h2' of one network's rows.
+#[allow(clippy::too_many_arguments)] // a struct would only rename them
+pub fn apply_to<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    lane: Lane,
+    folded: &Folded,
+    network: usize,
+    context: &Context,
+    activations: &Activations,
+    parameters: Buf<f32>,
+) -> Result<(), ExecError> {
+    let Sizes { width, features, bars, heads } = Sizes::of(shape);
+    exec.launch(
+        lane,
+        &AttentionApply {
+            rows: activations.rows as u32,
+            width,
+            features,
+            bars,
+            heads,
+            hidden: activations.h2.into(),
+            context: context.context.into(),
+            mix: folded.of(folded.mix, network).into(),
+            output_bias: tensor(shape, parameters, "att.o.bias").into(),
+            gate: tensor(shape, parameters, "att.gate").into(),
+            applied: activations.features.into(),
+        },
+    )
 }
-pub fn apply<E: Exec>(_: &mut E, _: &StepShape, _: &StepBuffers) -> Result<(), ExecError> {
-    Ok(())
-}
-pub fn backward<E: Exec>(_: &mut E, _: &StepShape, _: &StepBuffers) -> Result<(), ExecError> {
-    Ok(())
+
+/// The group's gradient and its norm from `d_features`, on the attention's lane.
+pub fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    let Some((parts, a)) = buffers(b) else { return Ok(()) };
+    let lane = Lane::ATTENTION;
+    exec.after(lane, Lane::MAIN)?;
+    let s = Sizes::of(shape);
+    let Sizes { width, features, bars, heads } = s;
+    let (rows, d, c, plane) = (shape.batch, width as usize, s.context(), s.plane());
+    let (mix, x) = (a.folded.of(a.folded.mix, 0), b.batch.x.slice(0, rows * shape.stride));
+    let (online, grad) = (
+        |name: &str| tensor(shape, b.parameters.online, name),
+        |name: &str| tensor(shape, b.parameters.grad, name),
+    );
+    let context_gradient = Product {
+        label: "attention.context",
+        form: Form::Nn,
+        m: rows,
+        n: c,
+        k: d,
+        a: a.d_features,
+        lda: d,
+        b: mix,
+        ldb: c,
+        c: a.context_gradient,
+        ldc: c,
+        epilogue: Epilogue::None,
+        precision: shape.precision,
+    };
+    gemm::group(exec, lane, &[context_gradient])?;
+    exec.launch(
+        lane,
+        &AttentionContextBackward {
+            rows: rows as u32,
+            stride: shape.stride as u32,
+            features,
+            bars,
+            heads,
+            states: x.into(),
+            probabilities: a.online.probabilities.into(),
+            gate: online("att.gate").into(),
+            context_gradient: a.context_gradient.into(),
+            score_tokens: a.score_tokens.into(),
+        },
+    )?;
+    let last = ((bars - 1) * features) as usize;
+    let sums = [
+        WeightGradient {
+            label: "attention.output",
+            rows,
+            outputs: d,
+            inputs: c,
+            d_y: a.d_features,
+            ldy: d,
+            x: a.online.context,
+            ldx: c,
+            weight: 0,
+            bias: plane.output as usize,
+            precision: shape.precision,
+        },
+        WeightGradient {
+            label: "attention.scores",
+            rows,
+            outputs: heads as usize * s.token(),
+            inputs: features as usize,
+            d_y: a.score_tokens,
+            ldy: c,
+            x: x.slice(last, x.len() - last),
+            ldx: shape.stride,
+            weight: plane.scores as usize,
+            bias: plane.last as usize,
+            precision: shape.precision,
+        },
+    ];
+    gemm::weight_gradients(exec, lane, &sums, a.parts, SPLITS, plane.len as usize)?;
+    exec.launch(
+        lane,
+        &AttentionReduce {
+            splits: SPLITS as u32,
+            width,
+            features,
+            bars,
+            heads,
+            parts: a.parts.into(),
+            gate: online("att.gate").into(),
+            mix: mix.into(),
+            output_bias: online("att.o.bias").into(),
+            sums: a.sums.into(),
+            output_bias_gradient: grad("att.o.bias").into(),
+            gate_sums: a.gate_sums.into(),
+        },
+    )?;
+    exec.launch(
+        lane,
+        &AttentionUnfoldHeads {
+            width,
+            features,
+            bars,
+            heads,
+            sums: a.sums.into(),
+            gate_sums: a.gate_sums.into(),
+            query: a.folded.of(a.folded.query, 0).into(),
+            key: a.folded.of(a.folded.key, 0).into(),
+            output: online("att.o.weight").into(),
+            query_gradient: a.query_gradient.into(),
+            key_gradient: a.key_gradient.into(),
+            value_gradient: a.value_gradient.into(),
+            gate_gradient: grad("att.gate").into(),
+        },
+    )?;
+    exec.launch(
+        lane,
+        &AttentionUnfoldWeights {
+            width,
+            features,
+            bars,
+            heads,
+            embedding: online("att.emb.weight").into(),
+            embedding_bias: online("att.emb.bias").into(),
+            positions: online("att.pos").into(),
+            query_weight: online("att.q.weight").into(),
+            key_weight: online("att.k.weight").into(),
+            value_weight: online("att.v.weight").into(),
+            value: a.folded.of(a.folded.value, 0).into(),
+            sums: a.sums.into(),
+            query_gradient: a.query_gradient.into(),
+            key_gradient: a.key_gradient.into(),
+            value_gradient: a.value_gradient.into(),
+            d_embedding: grad("att.emb.weight").into(),
+            d_embedding_bias: grad("att.emb.bias").into(),
+            d_positions: grad("att.pos").into(),
+            d_query: grad("att.q.weight").into(),
+            d_query_bias: grad("att.q.bias").into(),
+            d_key: grad("att.k.weight").into(),
+            d_key_bias: grad("att.k.bias").into(),
+            d_value: grad("att.v.weight").into(),
+            d_value_bias: grad("att.v.bias").into(),
+            d_output: grad("att.o.weight").into(),
+        },
+    )?;
+    let (offset, len) = shape.segment(Group::Attention);
+    let squares = GroupSquares {
+        len: len as u32,
+        grad: b.parameters.grad.slice(offset, len).into(),
+        squares: parts.squares_of((offset, len)).into(),
+    };
+    exec.launch(lane, &squares)
 }

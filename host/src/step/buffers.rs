@@ -211,6 +211,11 @@ impl StepBuffers {
         self.target.logits.slice(self.target.logits.len() - len, len)
     }
 
+    /// Starts the power iterations of the spectral norm anew, where it is on.
+    pub fn start_spectral(&self, memory: &mut impl Memory, shape: &StepShape) -> Result<(), ExecError> {
+        self.spectral.as_ref().map_or(Ok(()), |spectral| spectral.start(memory, shape))
+    }
+
     /// Allocates all buffers, zeroed, and writes support and hyper-parameters.
     pub fn alloc(
         memory: &mut impl Memory,

@@ -14,6 +14,7 @@ use gpu::market::{ACCOUNT_COUNTERS, ACCOUNT_VALUES, LOG_FIELDS, MarketParams, Ma
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
+use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
 use crate::step::network::{Network, View};
 use crate::step::shape::StepShape;
@@ -88,6 +89,8 @@ pub struct Collector {
     /// Q values `[E, sum n_d]`.
     pub q: Buf<f32>,
     activations: Activations,
+    /// The attention's folded matrices and contexts, where it is on.
+    attention: Option<(Folded, Context)>,
     /// Log rows `[E, log_rows, LOG_FIELDS]`.
     pub log: Buf<f64>,
     /// Exploration rate, one value.
@@ -143,6 +146,13 @@ impl Collector {
             flags: memory.alloc(&format!("{name}.flags"), e)?,
             q: memory.alloc(&format!("{name}.q"), e * shape.actions)?,
             activations: Activations::alloc(memory, shape, e, name)?,
+            attention: match shape.parts.attention.enabled {
+                true => Some((
+                    Folded::alloc(memory, shape, 1, &format!("{name}.folded"))?,
+                    Context::alloc(memory, shape, e, 0, name)?,
+                )),
+                false => None,
+            },
             log: memory.alloc(&format!("{name}.log"), e * input.log_rows.max(1) * LOG_FIELDS as usize)?,
             epsilon: memory.alloc(&format!("{name}.epsilon"), 1)?,
             support: filled(memory, &format!("{name}.support"), &[shape.model.v_min, shape.model.v_max])?,
@@ -166,11 +176,16 @@ impl Collector {
         shape: &StepShape,
         online: Buf<f32>,
     ) -> Result<(), ExecError> {
-        Network { exec, shape, parameters: online }.forward(
-            Lane::MAIN,
-            View::new(self.states, shape.stride),
-            &self.activations,
-        )?;
+        let x = View::new(self.states, shape.stride);
+        Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
+        if let Some((folded, context)) = &self.attention {
+            // Folded anew in every step: some microseconds beside the environments, and never stale.
+            let (e, lane) = (self.environments, Lane::MAIN);
+            attention::fold_networks(exec, shape, lane, folded, online, online)?;
+            attention::context_of(exec, shape, lane, folded, 0, context, e, self.states)?;
+            attention::apply_to(exec, shape, lane, folded, 0, context, &self.activations, online)?;
+        }
+        Network { exec, shape, parameters: online }.heads(Lane::MAIN, &self.activations)?;
         self.record_q(exec, shape)?;
         exec.launch(
             Lane::MAIN,

@@ -139,7 +139,7 @@ pub struct SpectralBuffers {
 }
 
 impl SpectralBuffers {
-    /// Allocates; u starts as the first axis of a generator's draws (`initial_u`).
+    /// Allocates, and starts the iterations.
     pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
         let layers = [shape.trunk1, shape.trunk2];
         let stride = layers.iter().map(|l| l.inputs.max(l.outputs)).max().unwrap_or(0).next_multiple_of(4);
@@ -162,16 +162,17 @@ impl SpectralBuffers {
             z: alloc("z", 2 * stride)?,
             sigma: alloc("sigma", 2)?,
         };
-        memory.upload(buffers.u, &initial_u(shape, stride))?;
+        buffers.start(memory, shape)?;
         Ok(buffers)
     }
-}
 
-/// Unit vectors to start the power iterations with, `[2, stride]`.
-pub fn initial_u(shape: &StepShape, stride: usize) -> Vec<f32> {
-    let mut u = vec![0.0; 2 * stride];
-    for (row, layer) in u.chunks_exact_mut(stride).zip([shape.trunk1, shape.trunk2]) {
-        row[..layer.outputs].fill(1.0 / (layer.outputs as f32).sqrt());
+    /// Starts the power iterations anew, from the vectors that a run with this seed starts from.
+    pub fn start(&self, memory: &mut impl Memory, shape: &StepShape) -> Result<(), ExecError> {
+        let mut u = vec![0.0; 2 * self.stride];
+        let initial = cpu_path::init_spectral(&shape.model, shape.seed);
+        for (row, values) in u.chunks_exact_mut(self.stride).zip(&initial) {
+            row[..values.len()].copy_from_slice(values);
+        }
+        memory.upload(self.u, &u)
     }
-    u
 }

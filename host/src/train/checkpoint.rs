@@ -1,6 +1,6 @@
 //! Policy checkpoints as safetensors: one tensor per layer under its PyTorch name, and what is needed to use them.
 //!
-//! Tensors: `online.<name>` and `target.<name>` (f32, `[out, in]` or `[out]`; names as in `settings::Layout`). The
+//! Tensors: `online.<name>` and `target.<name>` (f32, `[out, in]` or `[out]`; names as in `settings::Flat`; the IQL networks have no target). The
 //! header's metadata holds the configuration (TOML) and the record of the data (JSON): the normaliser, the reward
 //! scale, the parts and the hash of the bars, so that a checkpoint is used with the numbers it was trained with.
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
-use settings::{Config, Layout};
+use settings::{Config, Flat};
 
 use crate::train::market::MarketRecord;
 
@@ -52,10 +52,11 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Writes to a temporary name beside `path`, syncs, renames: a reader sees the old file or the new one, whole.
     pub fn save(&self, path: &Path) -> anyhow::Result<()> {
-        let layout = Layout::main(&self.config.model);
+        let layout = Flat::new(&self.config.model, &self.config.parts());
         let mut tensors = Vec::new();
         for (network, flat) in [("online", &self.online), ("target", &self.target)] {
-            for t in &layout.tensors {
+            // The target is the beginning of the flat buffer: the groups that have one.
+            for t in layout.tensors().filter(|t| t.offset + t.len() <= flat.len()) {
                 let values = &flat[t.offset..t.offset + t.len()];
                 let view = TensorView::new(Dtype::F32, t.shape.clone(), bytemuck::cast_slice(values))?;
                 tensors.push((format!("{network}.{}", t.name), view));
@@ -95,10 +96,10 @@ impl Checkpoint {
         let config = Config::layered(&Config::default(), Some(("its configuration", entry("config")?)), &[])
             .with_context(|| format!("{name}"))?;
         config.check().with_context(|| format!("{name}: its configuration"))?;
-        let layout = Layout::main(&config.model);
-        let read = |network: &str| -> anyhow::Result<Vec<f32>> {
-            let mut flat = vec![0.0; layout.len];
-            for t in &layout.tensors {
+        let layout = Flat::new(&config.model, &config.parts());
+        let read = |network: &str, len: usize| -> anyhow::Result<Vec<f32>> {
+            let mut flat = vec![0.0; len];
+            for t in layout.tensors().filter(|t| t.offset + t.len() <= len) {
                 let tensor = tensors
                     .tensor(&format!("{network}.{}", t.name))
                     .with_context(|| format!("{name}: tensor {network}.{}", t.name))?;
@@ -117,8 +118,8 @@ impl Checkpoint {
             Ok(flat)
         };
         Ok(Self {
-            online: read("online")?,
-            target: read("target")?,
+            online: read("online", layout.len)?,
+            target: read("target", layout.target_len())?,
             market: serde_json::from_str(entry("market")?)
                 .with_context(|| format!("{name}: its data record"))?,
             provenance: serde_json::from_str(entry("provenance")?)

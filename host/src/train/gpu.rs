@@ -114,11 +114,12 @@ impl GpuAgent {
 
     /// Undoes what the eager runs wrote: parameters, moments, counters, accounts, ring.
     fn start_over(&mut self, config: &Config) -> anyhow::Result<()> {
-        let initial = cpu_path::init_flat(&config.model, config.train.seed);
+        let initial = cpu_path::init_parameters(&self.shape.flat, config.train.seed);
         let p = self.buffers.parameters;
         let zeros = vec![0.0f32; initial.len()];
         self.exec.upload(p.online, &initial)?;
-        self.exec.upload(p.target, &initial)?;
+        self.exec.upload(p.target, &initial[..p.target.len()])?;
+        self.buffers.start_spectral(&mut self.exec, &self.shape)?;
         self.exec.upload(p.m, &zeros)?;
         self.exec.upload(p.v, &zeros)?;
         self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
