@@ -1,7 +1,7 @@
 //! Shapes of a training step: everything the buffers and the record functions derive from the configuration.
 
 use settings::model::pad4;
-use settings::{Config, Layout, ModelShape, Precision};
+use settings::{Config, Head, Layout, ModelShape, Precision};
 
 /// Who computes the matrix products.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +84,24 @@ impl StepShape {
     /// Rows of the history ring: an epoch's curves fit.
     pub const HISTORY: usize = 4096;
 
+    /// Refuses what the GPU step does not have: training without a part that was asked for would be silent.
+    ///
+    /// # Errors
+    /// Names the sections and what to do.
+    pub fn check_supported(config: &Config) -> anyhow::Result<()> {
+        let mut missing: Vec<String> =
+            config.parts().enabled().iter().map(|part| format!("{part}.enabled = true")).collect();
+        if config.model.head != Head::Mlp {
+            missing.push("model.head = \"glu\"".into());
+        }
+        anyhow::ensure!(
+            missing.is_empty(),
+            "not part of the GPU step: {}; --device cpu trains with it",
+            missing.join(", ")
+        );
+        Ok(())
+    }
+
     /// Derives the shapes; the model must have passed [`ModelShape::check`].
     pub fn new(config: &Config, matmul: Matmul) -> Self {
         let model = config.model.clone();
@@ -146,6 +164,15 @@ impl StepShape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_that_the_step_lacks_are_refused_by_name() {
+        let mut config = Config::default();
+        StepShape::check_supported(&config).unwrap();
+        (config.iqn.enabled, config.model.head) = (true, Head::Glu);
+        let message = StepShape::check_supported(&config).unwrap_err().to_string();
+        assert!(message.contains("iqn.enabled = true, model.head = \"glu\""), "{message}");
+    }
 
     #[test]
     fn logit_columns_agree_with_the_kernels() {
