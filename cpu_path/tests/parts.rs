@@ -255,7 +255,8 @@ fn a_norm_that_is_not_finite_in_one_group_skips_all_groups() {
     let norm = |name: &str| metrics.norms.iter().find(|(n, _)| *n == name).unwrap().1;
     assert!(metrics.skipped && !norm("iql_high").is_finite() && norm("iql_low").is_finite());
     assert_eq!(bits(&learner.export()), bits(&state));
-    assert_eq!((learner.step(), learner.skipped()), (1, (2, 2)));
+    // The import brought the counters of a state without skipped steps.
+    assert_eq!((learner.step(), learner.skipped()), (1, (1, 1)));
 }
 
 #[test]

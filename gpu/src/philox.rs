@@ -23,6 +23,10 @@ pub enum Stream {
     Reset = 3,
     /// Fill kernels (`philox_*`).
     Fill = 4,
+    /// Quantile fractions of the IQN head at s.
+    IqnTau = 5,
+    /// Quantile fractions of the target at s', the same for the online head that selects.
+    IqnTauTarget = 6,
 }
 
 /// One block of the generator: four words from a counter and a key.
@@ -62,6 +66,12 @@ pub fn uniform(word: u32) -> f32 {
 #[inline(always)]
 pub fn uniform_open_zero(word: u32) -> f32 {
     ((word >> 8) + 1) as f32 * (1.0 / 16_777_216.0)
+}
+
+/// Uniform in (0, 1), an odd multiple of 2^-24: neither end, where a quantile function has no value.
+#[inline(always)]
+pub fn uniform_open(word: u32) -> f32 {
+    ((word >> 8) | 1) as f32 * (1.0 / 16_777_216.0)
 }
 
 /// Integer in [0, n) from 64 random bits by multiplication; an integer's probability differs from 1/n by less than
@@ -120,6 +130,8 @@ mod tests {
         assert!(uniform(u32::MAX) < 1.0);
         assert!(uniform_open_zero(0) > 0.0);
         assert_eq!(uniform_open_zero(u32::MAX), 1.0);
+        assert_eq!(uniform_open(0), 1.0 / 16_777_216.0);
+        assert_eq!(uniform_open(u32::MAX), 1.0 - 1.0 / 16_777_216.0);
     }
 
     /// Moments of a million draws; bounds are five standard errors.

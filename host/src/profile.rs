@@ -97,6 +97,7 @@ fn measure(
     };
     let mut exec = CudaExec::open(images, cuda)?;
     exec.set_rust_product(gemm::product);
+    StepShape::check_supported(config)?;
     let shape = StepShape::new(config, matmul);
     let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
     // 2^18 transitions of 640 bytes are larger than any L2.

@@ -90,6 +90,33 @@ impl StepShape {
     /// Rows of the history ring: an epoch's curves fit.
     pub const HISTORY: usize = 4096;
 
+    /// Refuses what the GPU's kernels do not take.
+    ///
+    /// # Errors
+    /// Names the key and what to do.
+    pub fn check_supported(config: &Config) -> anyhow::Result<()> {
+        let model = &config.model;
+        if model.head == Head::Glu {
+            for (key, width) in
+                [("model.value_hidden", model.value_hidden), ("model.branch_hidden", model.branch_hidden)]
+            {
+                anyhow::ensure!(
+                    width.is_multiple_of(4),
+                    "{key} = {width}, model.head = \"glu\": gated heads on the GPU have widths that are multiples of 4"
+                );
+            }
+        }
+        let token = model.bar_features + model.window;
+        let most = gpu::kernels::attention::MAX_COLUMNS as usize - 1;
+        anyhow::ensure!(
+            !config.attention.enabled || token <= most,
+            "model.window = {} with {} features a bar: attention on the GPU takes up to {most} of both together",
+            model.window,
+            model.bar_features
+        );
+        Ok(())
+    }
+
     /// Derives the shapes; the model must have passed [`ModelShape::check`].
     pub fn new(config: &Config, matmul: Matmul) -> Self {
         let model = config.model.clone();

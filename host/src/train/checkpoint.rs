@@ -1,6 +1,7 @@
 //! Policy checkpoints as safetensors: one tensor per layer under its PyTorch name, and what is needed to use them.
 //!
-//! Tensors: `online.<name>` and `target.<name>` (f32, `[out, in]` or `[out]`; names as in `settings::Flat`; the IQL networks have no target). The
+//! Tensors: `online.<name>` and `target.<name>` (f32, `[out, in]` or `[out]`; names as in `settings::Flat`, of the
+//! networks that have a target copy in the second case). The
 //! header's metadata holds the configuration (TOML) and the record of the data (JSON): the normaliser, the reward
 //! scale, the parts and the hash of the bars, so that a checkpoint is used with the numbers it was trained with.
 
@@ -12,7 +13,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
-use settings::{Config, Flat};
+use settings::{Config, Flat, Tensor};
 
 use crate::train::market::MarketRecord;
 
@@ -43,21 +44,20 @@ pub struct Checkpoint {
     pub market: MarketRecord,
     /// Where it comes from.
     pub provenance: Provenance,
-    /// Online parameters, flat.
+    /// Online parameters of all networks, flat.
     pub online: Vec<f32>,
-    /// Target parameters, flat.
+    /// Target parameters, flat, up to the end of the last network that has a target copy.
     pub target: Vec<f32>,
 }
 
 impl Checkpoint {
     /// Writes to a temporary name beside `path`, syncs, renames: a reader sees the old file or the new one, whole.
     pub fn save(&self, path: &Path) -> anyhow::Result<()> {
-        let layout = Flat::new(&self.config.model, &self.config.parts());
+        let flat = Flat::new(&self.config.model, &self.config.parts());
         let mut tensors = Vec::new();
-        for (network, flat) in [("online", &self.online), ("target", &self.target)] {
-            // The target is the beginning of the flat buffer: the groups that have one.
-            for t in layout.tensors().filter(|t| t.offset + t.len() <= flat.len()) {
-                let values = &flat[t.offset..t.offset + t.len()];
+        for (network, values) in [("online", &self.online), ("target", &self.target)] {
+            for t in stored(&flat, network) {
+                let values = &values[t.offset..t.offset + t.len()];
                 let view = TensorView::new(Dtype::F32, t.shape.clone(), bytemuck::cast_slice(values))?;
                 tensors.push((format!("{network}.{}", t.name), view));
             }
@@ -96,10 +96,10 @@ impl Checkpoint {
         let config = Config::layered(&Config::default(), Some(("its configuration", entry("config")?)), &[])
             .with_context(|| format!("{name}"))?;
         config.check().with_context(|| format!("{name}: its configuration"))?;
-        let layout = Flat::new(&config.model, &config.parts());
-        let read = |network: &str, len: usize| -> anyhow::Result<Vec<f32>> {
-            let mut flat = vec![0.0; len];
-            for t in layout.tensors().filter(|t| t.offset + t.len() <= len) {
+        let flat = Flat::new(&config.model, &config.parts());
+        let read = |network: &str| -> anyhow::Result<Vec<f32>> {
+            let mut values = vec![0.0; if network == "target" { flat.target_len() } else { flat.len }];
+            for t in stored(&flat, network) {
                 let tensor = tensors
                     .tensor(&format!("{network}.{}", t.name))
                     .with_context(|| format!("{name}: tensor {network}.{}", t.name))?;
@@ -112,14 +112,14 @@ impl Checkpoint {
                     if !value.is_finite() {
                         bail!("{name}: {network}.{} element {i} is {value}", t.name);
                     }
-                    flat[t.offset + i] = value;
+                    values[t.offset + i] = value;
                 }
             }
-            Ok(flat)
+            Ok(values)
         };
         Ok(Self {
-            online: read("online", layout.len)?,
-            target: read("target", layout.target_len())?,
+            online: read("online")?,
+            target: read("target")?,
             market: serde_json::from_str(entry("market")?)
                 .with_context(|| format!("{name}: its data record"))?,
             provenance: serde_json::from_str(entry("provenance")?)
@@ -127,6 +127,12 @@ impl Checkpoint {
             config,
         })
     }
+}
+
+/// The tensors of `online` or of `target`, which the networks without a target copy lack.
+fn stored<'a>(flat: &'a Flat, network: &str) -> impl Iterator<Item = Tensor> + 'a {
+    let len = if network == "target" { flat.target_len() } else { flat.len };
+    flat.tensors().filter(move |t| t.offset < len)
 }
 
 /// Writes a file so that it is whole or absent, also after a crash: temporary name, sync, rename, sync of the folder.

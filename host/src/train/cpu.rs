@@ -51,7 +51,7 @@ impl HostReplay {
         }
     }
 
-    /// The same indices as the kernel `sample_gather` draws for this seed, step and size.
+    /// The same indices as the kernel `sample_gather` draws for this seed, step and size; no quantile samples.
     fn sample(&self, batch: usize, branches: usize, seed: u64, step: u64) -> C51Batch<f32> {
         let s = self.state;
         let mut out = C51Batch {
@@ -76,6 +76,12 @@ impl HostReplay {
     }
 }
 
+/// The quantile samples of a step, draw for draw those of the device: [batch, samples], one draw per element.
+fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
+    let tau = |index: usize| philox::uniform_open(philox::draw(seed, step, stream, index as u32, 0)[0]);
+    (0..count).map(tau).collect()
+}
+
 /// The CPU agent.
 pub struct CpuAgent<'a> {
     config: &'a Config,
@@ -92,7 +98,7 @@ pub struct CpuAgent<'a> {
 impl<'a> CpuAgent<'a> {
     /// Environments, an empty replay and a learner with the initial parameters of the seed.
     pub fn new(config: &'a Config, market: &'a Market) -> anyhow::Result<Self> {
-        let learner = CpuLearner::new(&config.model, &config.optimizer, config.train.seed)?;
+        let learner = CpuLearner::from_config(config)?;
         let (e, s) = (config.collect.environments, config.model.state);
         let environments =
             VecMarket::new(market.params, &market.table, market.part(PartName::Train), e, config.train.seed)?;
@@ -168,7 +174,14 @@ impl Agent for CpuAgent<'_> {
             if stop.asked() {
                 break;
             }
-            let sample = self.replay.sample(batch, branches, self.config.train.seed, self.train_step);
+            let (seed, step) = (self.config.train.seed, self.train_step);
+            let mut sample = self.replay.sample(batch, branches, seed, step);
+            let iqn = &self.config.iqn;
+            if iqn.enabled {
+                sample.taus = taus(batch * iqn.samples, seed, step, philox::Stream::IqnTau);
+                let count = batch * iqn.target_samples;
+                sample.target_taus = taus(count, seed, step, philox::Stream::IqnTauTarget);
+            }
             let metrics = self.learner.train_step(&sample).context("training step")?;
             self.train_step += 1;
             rows.push(StepRow {

@@ -43,6 +43,7 @@ pub struct GpuAgent {
 impl GpuAgent {
     /// Allocates everything, runs each sequence once eagerly, captures the graphs, then sets the initial parameters.
     pub fn new(config: &Config, market: &Market, mut exec: CudaExec, matmul: Matmul) -> anyhow::Result<Self> {
+        StepShape::check_supported(config)?;
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
         let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?;
