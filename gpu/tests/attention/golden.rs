@@ -56,7 +56,7 @@ fn golden(text: &'static str) {
     };
 
     // The reference is the independent program's function.
-    let reference = problem.expected::<f64>();
+    let reference = problem.expected();
     let probabilities = reference.forward.iter().flat_map(|f| f.probabilities.iter().flatten().copied());
     near("probabilities", probabilities, &file.numbers("probs.expected"));
     near("o", reference.forward.iter().flat_map(|f| f.o.iter().copied()), &file.numbers("o.expected"));

@@ -4,7 +4,9 @@ use cuda_std::prelude::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::shape_fits;
-use super::tile::{self, ROWS, product};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::tile;
+use super::tile::{ROWS, product};
 use super::{Embedding, columns, context_columns};
 
 /// Which projection: the order of blocks and of the stored matrices.
