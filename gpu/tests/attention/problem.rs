@@ -4,7 +4,7 @@ use gpu::kernels::attention::reference::folded::Folded;
 use gpu::kernels::attention::reference::{Forward, Parameters, Shape, backward, forward, tensor_sizes};
 use gpu::reference::Bounded;
 
-use crate::pipeline::SPLITS;
+use super::pipeline::SPLITS;
 
 /// A deterministic stream of numbers.
 pub struct Random(u64);

@@ -2,7 +2,7 @@
 
 use gpu::kernels::attention::reference::{Parameters, Shape, forward, tensor_sizes};
 
-use crate::problem::Problem;
+use super::problem::Problem;
 
 /// sum over samples of <dy, h2 + g o>, whose gradient is what the backward computes.
 fn loss(problem: &Problem, tensors: &[Vec<f64>; 12]) -> f64 {
