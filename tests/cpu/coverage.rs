@@ -24,6 +24,10 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Folders of the `gpu` crate's own tests, some of whose bodies `tests/kernels` includes for every back end.
+const GPU_TESTS: [&str; 5] =
+    ["gpu/tests/attention", "gpu/tests/gemm", "gpu/tests/glu", "gpu/tests/market", "gpu/tests/spectral"];
+
 /// Rust files of a folder, with their content.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -84,7 +88,9 @@ fn every_kernel_is_launched_by_a_test_and_by_a_bench() {
     let text = |folder: &str| -> String {
         sources(&root.join(folder)).into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n")
     };
-    let (tests, benches) = (text("tests/kernels"), text("benches"));
+    // Bodies of which `tests/kernels` holds the name only.
+    let included = ["gpu/tests/attention", "gpu/tests/glu", "gpu/tests/spectral"].map(text).concat();
+    let (tests, benches) = (text("tests/kernels") + &included, text("benches"));
     for kernel in gpu::KERNELS {
         let launch = launch_type(kernel.name);
         assert!(mentions(&tests, &launch), "no test body launches {launch}");
@@ -96,11 +102,8 @@ fn every_kernel_is_launched_by_a_test_and_by_a_bench() {
 #[test]
 fn every_reference_is_used_by_a_test() {
     let root = repository();
-    let elsewhere: String = ["gpu/tests/gemm", "gpu/tests/market"]
-        .into_iter()
-        .flat_map(|folder| sources(&root.join(folder)))
-        .map(|(_, text)| text)
-        .collect();
+    let elsewhere: String =
+        GPU_TESTS.into_iter().flat_map(|folder| sources(&root.join(folder))).map(|(_, text)| text).collect();
     for stem in stems().into_iter().filter(|stem| !listed(&WITHOUT_REFERENCE, stem)) {
         let body = read(&root.join(format!("tests/kernels/{stem}.rs")));
         let used = mentions(&body, "reference") || elsewhere.contains(&format!("{stem}::reference"));

@@ -7,11 +7,14 @@
 pub mod case;
 pub mod check;
 pub mod data;
+#[path = "../../gpu/tests/machine/mod.rs"]
+pub mod machine;
 pub mod rows;
 
 pub mod adam_cases;
 pub mod adam_ema;
 pub mod adam_groups;
+pub mod attention;
 pub mod bias_lrelu;
 pub mod c51_cases;
 pub mod c51_loss;
@@ -19,6 +22,7 @@ pub mod cql_loss;
 pub mod dueling_q;
 pub mod gemm;
 pub mod golden_full;
+pub mod glu;
 pub mod golden_step;
 pub mod gradient_norm;
 pub mod iql_loss;
@@ -31,6 +35,7 @@ pub mod philox_fill;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
+pub mod spectral_norm;
 pub mod step_signals;
 pub mod taken_q;
 pub mod term_reduce;
@@ -60,6 +65,10 @@ macro_rules! for_each_body {
                 c48_resume
             }
             adam_groups { three_updates, any_group_skips_all }
+            attention {
+                default_window, one_bar, long_window, odd_sizes, wide_trunk, closed_gate, large_scores, nan_shows,
+                reproducible, golden_steps
+            }
             bias_lrelu { forward, backward, bias_gradient }
             c51_loss {
                 random_batches, identity_is_never_clipped, clips_at_both_ends, ties_take_the_lowest_action,
@@ -70,6 +79,7 @@ macro_rules! for_each_body {
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
             gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
             golden_full { rust_products, library_products }
+            glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, non_finite_shows }
             iql_loss { random_batches }
@@ -81,6 +91,10 @@ macro_rules! for_each_body {
             regression { barrier, shuffle }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
+            spectral_norm {
+                random_matrices, a_matrix_within_the_bound_keeps_its_bits, zero_gives_sigma_zero_and_keeps_u,
+                what_is_not_finite_shows_and_changes_nothing, c42_power_iteration, golden_steps
+            }
             step_signals { means_and_counters, history_wraps, counts_skipped_steps }
             taken_q { random_rows }
             term_reduce { terms, groups }
@@ -109,4 +123,21 @@ pub fn filled<B: Backend, T: Element>(
 /// Launches on the main lane.
 pub fn launch<B: Backend, K: cuda_std::Kernel>(b: &mut B, kernel: K) -> Outcome {
     b.launch(Lane::MAIN, &kernel)
+}
+
+/// The bodies of the `gpu` crate's own tests, which know kernels and buffers only.
+impl<B: Backend> machine::Machine for B {
+    type Error = ExecError;
+
+    fn put(&mut self, values: &[f32]) -> Result<Buf<f32>, ExecError> {
+        put(self, "operand", values)
+    }
+
+    fn get(&mut self, buffer: Buf<f32>) -> Result<Vec<f32>, ExecError> {
+        self.download(buffer)
+    }
+
+    fn launch<K: cuda_std::Kernel>(&mut self, kernel: K) -> Outcome {
+        launch(self, kernel)
+    }
 }

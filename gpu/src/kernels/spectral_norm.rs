@@ -8,7 +8,7 @@
 //! before: one block for each matrix would need no launch in between, but reads W through one multiprocessor three
 //! times, which at 256 x 256 takes longer than the two launches and at 512 x 512 several times as long.
 //! 1. `spectral_columns`: y = W^T u;
-//! 2. `spectral_rows`: v = y / |y|, z = W v, every block adding up |y| for itself in the same order;
+//! 2. `spectral_rows`: v = y / |y|, z = W v = W y / |y|, every block adding up |y| for itself in the same order;
 //! 3. `spectral_scale`: sigma = |z|, u = z / sigma, W *= min(1, sigma_max / sigma), likewise.
 //!
 //! W = 0 gives v = 0 and sigma = 0 and leaves u and W alone. Where a norm is not finite, sigma shows it (NaN or
@@ -158,12 +158,12 @@ pub fn spectral_columns(
     }
 }
 
-/// v [matrices, stride] gets y / |y|, z [matrices, stride] gets W v; y is what `spectral_columns` wrote. One warp a row.
+/// v [matrices, stride] gets y / |y|, z [matrices, stride] gets W v = W y / |y|; y is what `spectral_columns` wrote. One warp a row.
 #[kernel(
     block = 256,
     grid = (largest([matrix0, matrix1, matrix2, matrix3], |m| m.rows).div_ceil(8), count([matrix0, matrix1, matrix2, matrix3])),
-    shared = (8 + stride) * 4,
-    barriers = 2,
+    shared = 8 * 4,
+    barriers = 1,
     shuffles = 10,
     requires(
         count([matrix0, matrix1, matrix2, matrix3]) >= 1,
@@ -186,46 +186,46 @@ pub fn spectral_rows(
 ) {
     let Matrix { first, rows, columns } = Matrix::of_block([matrix0, matrix1, matrix2, matrix3]);
     let vectors = thread::block_idx_y() * stride;
-    let unit = shared::array::<f32>(4 * 8, stride);
-    let norm = block_norm(&y, vectors, columns);
-    let mut c = thread::thread_idx();
-    while c < columns {
-        let value = if norm == 0.0 {
-            0.0
-        } else if norm < f32::INFINITY {
-            y.get(vectors + c) / norm
-        } else {
-            // Finite elements over an infinite norm would be a v of zeros and a sigma of 0.
-            f32::NAN
-        };
-        unit.set(c, value);
-        if thread::block_idx() == 0 {
-            v.set(vectors + c, value);
-        }
-        c += 256;
-    }
-    thread::sync(); // v is whole before the rows are multiplied with it
     let row = thread::block_idx() * 8 + thread::warp();
+    // W y first: it needs no norm, so it is under way while the norm is added up.
+    let mut sum = [0.0f32; 4];
     if row < rows {
         let from = first + row * columns;
-        let mut sum = [0.0f32; 4];
         let mut c = thread::lane();
         while c + 96 < columns {
             let mut i = 0;
             while i < 4 {
                 let c = c + 32 * i as u32;
-                sum[i] = math::fma(params.get(from + c), unit.get(c), sum[i]);
+                sum[i] = math::fma(params.get(from + c), y.get(vectors + c), sum[i]);
                 i += 1;
             }
             c += 128;
         }
         while c < columns {
-            sum[0] = math::fma(params.get(from + c), unit.get(c), sum[0]);
+            sum[0] = math::fma(params.get(from + c), y.get(vectors + c), sum[0]);
             c += 32;
         }
-        let total = warp::sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
-        if thread::lane() == 0 {
-            z.set(vectors + row, total);
+    }
+    let product = warp::sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    let norm = block_norm(&y, vectors, columns);
+    let unit = |x: f32| {
+        if norm == 0.0 {
+            0.0
+        } else if norm < f32::INFINITY {
+            x / norm
+        } else {
+            // Finite elements over an infinite norm would be a v of zeros and a sigma of 0.
+            f32::NAN
+        }
+    };
+    if row < rows && thread::lane() == 0 {
+        z.set(vectors + row, unit(product));
+    }
+    if thread::block_idx() == 0 {
+        let mut c = thread::thread_idx();
+        while c < columns {
+            v.set(vectors + c, unit(y.get(vectors + c)));
+            c += 256;
         }
     }
 }

@@ -4,9 +4,10 @@
 
 use gpu::kernels::attention::reference::{Parameters, Shape, tensor_sizes};
 
-use crate::pipeline::Pipeline;
-use crate::problem::Problem;
-use crate::random::{check_forward, check_gradient};
+use super::check::{check_forward, check_gradient};
+use super::machine::Machine;
+use super::pipeline::Pipeline;
+use super::problem::Problem;
 
 /// Lines of a name and numbers.
 struct File(&'static str);
@@ -36,7 +37,7 @@ fn near(what: &str, got: impl IntoIterator<Item = f64>, expected: &[f64]) {
     assert_eq!(count, expected.len(), "{what}");
 }
 
-fn golden(text: &'static str) {
+fn golden<M: Machine>(machine: &mut M, text: &'static str) -> Result<(), M::Error> {
     let file = File(text);
     let sizes: Vec<usize> = file.numbers("shape").into_iter().map(|x| x as usize).collect();
     let [rows, bars, features, heads, width] = sizes[..] else { panic!("five sizes") };
@@ -56,7 +57,7 @@ fn golden(text: &'static str) {
     };
 
     // The reference is the independent program's function.
-    let reference = problem.expected::<f64>();
+    let reference = problem.expected();
     let probabilities = reference.forward.iter().flat_map(|f| f.probabilities.iter().flatten().copied());
     near("probabilities", probabilities, &file.numbers("probs.expected"));
     near("o", reference.forward.iter().flat_map(|f| f.o.iter().copied()), &file.numbers("o.expected"));
@@ -65,12 +66,12 @@ fn golden(text: &'static str) {
     }
 
     // The kernels are the reference's.
-    let mut pipeline = Pipeline::new(shape, 1);
-    let folded = pipeline.fold(&problem.parameters, &problem.parameters);
-    let forward = pipeline.apply(&folded, 0, &problem, rows);
+    let mut pipeline = Pipeline::new(machine, shape);
+    let folded = pipeline.fold(&problem.parameters, None)?;
+    let forward = pipeline.apply(&folded, 0, &problem, rows)?;
     let bounds = problem.bounds();
     check_forward(&problem, &bounds, &forward, rows);
-    let gradient = pipeline.backward(&folded, &forward, &problem);
+    let gradient = pipeline.backward(&folded, &forward, &problem)?;
     check_gradient(&problem, &bounds.gradient, &gradient);
 
     // And the kernels' values are the program's, within SPEC section 8.
@@ -87,14 +88,11 @@ fn golden(text: &'static str) {
         let most = 1e-3 * norm(expected).max(1e-3 * group);
         assert!(norm(&errors) <= most, "d {name} is off by {} of at most {most}", norm(&errors));
     }
+    Ok(())
 }
 
-#[test]
-fn three_bars_of_four_features() {
-    golden(include_str!("t1.txt"));
-}
-
-#[test]
-fn four_bars_of_three_features() {
-    golden(include_str!("t2.txt"));
+/// Three bars of four features, four bars of three features.
+pub fn golden_steps<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    golden(machine, include_str!("t1.txt"))?;
+    golden(machine, include_str!("t2.txt"))
 }

@@ -1,8 +1,10 @@
 //! A block with its parameters and samples, and what the definition gives for it.
 
-use gpu::kernels::attention::reference::{
-    Forward, Number, Parameters, Shape, Term, backward, forward, tensor_sizes,
-};
+use gpu::kernels::attention::reference::folded::Folded;
+use gpu::kernels::attention::reference::{Forward, Parameters, Shape, backward, forward, tensor_sizes};
+use gpu::reference::Bounded;
+
+use super::pipeline::SPLITS;
 
 /// A deterministic stream of numbers.
 pub struct Random(u64);
@@ -40,9 +42,26 @@ pub struct Problem {
 }
 
 /// What the definition gives for a batch.
-pub struct Expected<T> {
-    pub forward: Vec<Forward<T>>,
-    pub gradient: Parameters<T>,
+pub struct Expected {
+    pub forward: Vec<Forward>,
+    pub gradient: Parameters<f64>,
+}
+
+/// The same with bounds on what the kernels may give.
+pub struct Bounds {
+    /// [rows][heads][W]
+    pub probabilities: Vec<Vec<Vec<Bounded>>>,
+    /// [rows][d]
+    pub o: Vec<Vec<Bounded>>,
+    pub gradient: Parameters<Bounded>,
+}
+
+/// The definition's value with the folded computation's bound. Their values must be the same but for f64's rounding,
+/// which is 2^-29 of f32's.
+fn same(what: &str, definition: f64, folded: Bounded) -> Bounded {
+    let apart = (definition - folded.value).abs();
+    assert!(apart <= 1e-7 * folded.tolerance(), "{what}: folded {folded:?}, defined {definition}");
+    Bounded { value: definition, ..folded }
 }
 
 impl Problem {
@@ -68,8 +87,8 @@ impl Problem {
     }
 
     /// The definition over the whole batch.
-    pub fn expected<T: Number>(&self) -> Expected<T> {
-        let numbers = |x: &[f32]| x.iter().map(|&x| T::exact(x.into())).collect::<Vec<T>>();
+    pub fn expected(&self) -> Expected {
+        let numbers = |x: &[f32]| x.iter().map(|&x| x.into()).collect::<Vec<f64>>();
         let parameters = Parameters::from_tensors(self.parameters.tensors().map(|tensor| numbers(tensor)));
         let mut gradient = Parameters::zero(self.shape);
         let windows = self.windows.chunks_exact(self.shape.bars * self.shape.features);
@@ -85,8 +104,32 @@ impl Problem {
         Expected { forward, gradient }
     }
 
-    /// The bounds on what the kernels may give.
-    pub fn bounds(&self) -> Expected<Term> {
-        self.expected()
+    /// The definition's values with the bounds on what the kernels may give.
+    pub fn bounds(&self) -> Bounds {
+        let expected = self.expected();
+        let folded = Folded::new(self.shape, &self.parameters);
+        let windows = self.windows.chunks_exact(self.shape.bars * self.shape.features);
+        let samples: Vec<_> = windows.map(|window| folded.sample(&self.parameters, window)).collect();
+        let gradient = folded.gradient(&self.parameters, &samples, &self.gradient, SPLITS);
+        let row = |what: &str, defined: &[f64], folded: &[Bounded]| -> Vec<Bounded> {
+            assert_eq!(defined.len(), folded.len());
+            defined.iter().zip(folded).map(|(&defined, &folded)| same(what, defined, folded)).collect()
+        };
+        let both = || expected.forward.iter().zip(&samples);
+        let probabilities = both().map(|(defined, folded)| {
+            let heads = defined.probabilities.iter().zip(&folded.probabilities);
+            heads.map(|(defined, folded)| row("a", defined, folded)).collect()
+        });
+        let o = both().map(|(defined, folded)| row("o", &defined.o, &folded.o));
+        let mut tensors = expected.gradient.tensors().into_iter().zip(gradient.tensors());
+        let tensors = tensor_sizes(self.shape).map(|(name, _)| {
+            let (defined, folded) = tensors.next().expect("twelve tensors");
+            row(name, defined, folded)
+        });
+        Bounds {
+            probabilities: probabilities.collect(),
+            o: o.collect(),
+            gradient: Parameters::from_tensors(tensors),
+        }
     }
 }

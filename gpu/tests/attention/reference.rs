@@ -2,7 +2,7 @@
 
 use gpu::kernels::attention::reference::{Parameters, Shape, forward, tensor_sizes};
 
-use crate::problem::Problem;
+use super::problem::Problem;
 
 /// sum over samples of <dy, h2 + g o>, whose gradient is what the backward computes.
 fn loss(problem: &Problem, tensors: &[Vec<f64>; 12]) -> f64 {
@@ -23,7 +23,7 @@ fn loss(problem: &Problem, tensors: &[Vec<f64>; 12]) -> f64 {
 fn the_backward_is_the_derivative_of_the_forward() {
     let shape = Shape { width: 6, features: 2, bars: 3, heads: 2 };
     let problem = Problem::random(shape, 3, 0.8, 1);
-    let gradient = problem.expected::<f64>().gradient;
+    let gradient = problem.expected().gradient;
     let mut tensors: [Vec<f64>; 12] =
         problem.parameters.tensors().map(|tensor| tensor.iter().map(|&x| x.into()).collect());
     let largest = gradient.tensors().into_iter().flatten().fold(0.0, |most: f64, x| most.max(x.abs()));

@@ -4,15 +4,17 @@ use cuda_std::prelude::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::shape_fits;
-use super::tile::{self, ROWS, product};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::tile;
+use super::tile::{ROWS, product};
 use super::{Embedding, columns, context_columns};
 
 /// Which projection: the order of blocks and of the stored matrices.
 const QUERY: u32 = 0;
 const KEY: u32 = 1;
 
-/// Aq, Ak, Av of `networks` networks (1 or 2; with 1 the target's views are not read): query [networks, d, F + 1], key
-/// and value [networks, d, E]. A block computes 16 rows of one projection of one network.
+/// Aq, Ak, Av of `networks` networks (1 or 2; with 1 the target's views are not read, and the online network's do for them):
+/// query [networks, d, F + 1], key and value [networks, d, E]. A block computes 16 rows of one projection of one network.
 #[kernel(
     block = tile::THREADS,
     grid = (3 * width.div_ceil(ROWS), networks),

@@ -39,11 +39,13 @@ macro_rules! repeat4 {
 }
 
 /// Floats of shared memory of [`product`].
+#[cfg(not(target_arch = "nvptx64"))]
 pub const fn product_floats(columns: u32) -> u32 {
     ROWS * A_STRIDE + DEPTH * columns
 }
 
 /// Floats of shared memory of [`outer`].
+#[cfg(not(target_arch = "nvptx64"))]
 pub const fn outer_floats(depth: u32) -> u32 {
     2 * OUTER * (depth | 1)
 }

@@ -256,12 +256,14 @@ const fn weight_tiles(width: u32, heads: u32) -> [u32; 2] {
 }
 
 /// Blocks of `attention_unfold_weights`.
+#[cfg(not(target_arch = "nvptx64"))]
 const fn weight_blocks(width: u32, heads: u32) -> u32 {
     let [square, output] = weight_tiles(width, heads);
     width.div_ceil(ROWS) + 3 * square + output
 }
 
 /// Shared memory of `attention_unfold_weights` in floats.
+#[cfg(not(target_arch = "nvptx64"))]
 const fn weight_floats(features: u32, bars: u32) -> u32 {
     let (a, b) =
         (tile::product_floats(columns(features, bars) + 1), tile::outer_floats(columns(features, bars)));
@@ -333,7 +335,7 @@ pub fn attention_unfold_weights(
     if block < embedding_blocks {
         let first_row = block * ROWS;
         // dAk and dAv at a row and column; column E stands for the sum over the bars.
-        let wide = |gradient: &In<f32>, row: u32, column: u32| {
+        let wide = |gradient: In<f32>, row: u32, column: u32| {
             if column < outputs {
                 return gradient.get(row * outputs + column);
             }
@@ -354,21 +356,29 @@ pub fn attention_unfold_weights(
                 if row >= width {
                     return 0.0;
                 }
-                match projection {
-                    0 => query_weight.get(k * width + row),
-                    1 => key_weight.get(k * width + row),
-                    _ => value_weight.get(k * width + row),
-                }
+                // Copied before one is chosen: a choice among a closure's variables would put them into local memory.
+                let [query, key, value] = [query_weight, key_weight, value_weight];
+                let weight = if projection == 0 {
+                    query
+                } else if projection == 1 {
+                    key
+                } else {
+                    value
+                };
+                weight.get(k * width + row)
             },
             |k, column| {
                 let (k, projection) = (k % width, k / width);
-                match projection {
-                    0 if column < features => query_gradient.get(k * (features + 1) + column),
+                let [key, value] = [key_gradient, value_gradient];
+                if projection > 0 {
+                    wide(if projection == 1 { key } else { value }, k, column)
+                } else if column < features {
+                    query_gradient.get(k * (features + 1) + column)
+                } else if column + 1 >= outputs {
                     // The query sees the last bar's column only.
-                    0 if column + 1 >= outputs => query_gradient.get(k * (features + 1) + features),
-                    0 => 0.0,
-                    1 => wide(&key_gradient, k, column),
-                    _ => wide(&value_gradient, k, column),
+                    query_gradient.get(k * (features + 1) + features)
+                } else {
+                    0.0
                 }
             },
             |row, column, sum| {
@@ -403,25 +413,24 @@ pub fn attention_unfold_weights(
     let padded = context_columns(features, bars, heads);
     let embedding = Embedding { weight: embedding, bias: embedding_bias, positions, width, features };
     let depth = if weight == 0 { features + 1 } else { outputs };
-    let to = match weight {
-        0 => d_query,
-        1 => d_key,
-        2 => d_value,
-        _ => d_output,
+    // Rows of the left operand: of dAq, dAk, dAv, or one head's of dU.
+    let (left, left_stride, left_first) = match weight {
+        0 => (query_gradient, depth, 0),
+        1 => (key_gradient, depth, 0),
+        2 => (value_gradient, depth, 0),
+        _ => (sums, padded, head * outputs),
+    };
+    let (to, to_bias) = match weight {
+        0 => (d_query, d_query_bias),
+        1 => (d_key, d_key_bias),
+        2 => (d_value, d_value_bias),
+        _ => (d_output, d_output),
     };
     outer(
         depth,
         |row, k| {
             let row = first_row + row;
-            if row >= width {
-                return 0.0;
-            }
-            match weight {
-                0 => query_gradient.get(row * depth + k),
-                1 => key_gradient.get(row * depth + k),
-                2 => value_gradient.get(row * depth + k),
-                _ => sums.get(row * padded + head * outputs + k),
-            }
+            if row < width { left.get(row * left_stride + left_first + k) } else { 0.0 }
         },
         |column, k| {
             let column = first_column + column;
@@ -448,11 +457,7 @@ pub fn attention_unfold_weights(
                     sum += tile.get(at + k);
                     k += 1;
                 }
-                match weight {
-                    0 => d_query_bias.set(row, sum),
-                    1 => d_key_bias.set(row, sum),
-                    _ => d_value_bias.set(row, sum),
-                }
+                to_bias.set(row, sum);
             }
         },
     );

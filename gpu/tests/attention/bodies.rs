@@ -1,0 +1,119 @@
+//! Test bodies for every machine: random blocks of many shapes against the definition, element by element.
+
+use gpu::kernels::attention::reference::Shape;
+
+use super::check::{check_forward, check_gradient, check_largest};
+use super::machine::Machine;
+use super::pipeline::Pipeline;
+use super::problem::Problem;
+
+const fn shape(width: usize, features: usize, bars: usize, heads: usize) -> Shape {
+    Shape { width, features, bars, heads }
+}
+
+fn check<M: Machine>(machine: &mut M, shape: Shape, rows: usize, seed: u64) -> Result<(), M::Error> {
+    let problem = Problem::random(shape, rows, 0.7, seed);
+    // The target network has other parameters, and more rows than the online one needs probabilities of.
+    let target = Problem::random(shape, rows / 2 + 3, -1.3, seed + 100);
+    let mut pipeline = Pipeline::new(machine, shape);
+    let folded = pipeline.fold(&problem.parameters, Some(&target.parameters))?;
+    let of_target = pipeline.apply(&folded, 1, &target, 2)?;
+    let bounds = target.bounds();
+    check_forward(&target, &bounds, &of_target, 2);
+    check_largest(&bounds, &of_target, &target);
+    let online = pipeline.apply(&folded, 0, &problem, rows)?;
+    let expected = problem.bounds();
+    check_forward(&problem, &expected, &online, rows);
+    check_largest(&expected, &online, &problem);
+    check_gradient(&problem, &expected.gradient, &pipeline.backward(&folded, &online, &problem)?);
+    Ok(())
+}
+
+/// The default window and heads, with a narrower trunk.
+pub fn default_window<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    check(machine, shape(64, 9, 8, 4), 40, 1)
+}
+
+/// One bar, of which all probability is; one feature.
+pub fn one_bar<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    check(machine, shape(16, 1, 1, 1), 5, 2)?;
+    check(machine, shape(12, 3, 1, 2), 9, 3)
+}
+
+/// More probabilities and columns than a warp has lanes.
+pub fn long_window<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    check(machine, shape(40, 16, 24, 8), 70, 4)
+}
+
+/// Sizes that fill no tile and no vector; a single row.
+pub fn odd_sizes<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    check(machine, shape(21, 5, 7, 3), 67, 5)?;
+    check(machine, shape(35, 2, 3, 5), 1, 6)
+}
+
+/// More summed indices than a stage of the folds holds, heads wider than a tile.
+pub fn wide_trunk<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    check(machine, shape(272, 2, 3, 2), 3, 7)
+}
+
+/// A gate of 0 leaves h2 as it is, and still learns. One network only.
+pub fn closed_gate<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    let problem = Problem::random(shape(24, 4, 5, 4), 11, 0.0, 8);
+    let mut pipeline = Pipeline::new(machine, problem.shape);
+    let folded = pipeline.fold(&problem.parameters, None)?;
+    let forward = pipeline.apply(&folded, 0, &problem, problem.rows)?;
+    assert_eq!(forward.hidden, problem.hidden);
+    let gradient = pipeline.backward(&folded, &forward, &problem)?;
+    check_gradient(&problem, &problem.bounds().gradient, &gradient);
+    assert!(gradient.gate[0].abs() > 1e-3, "the gate's gradient is {}", gradient.gate[0]);
+    let others = &gradient.tensors()[..11];
+    assert!(others.iter().all(|tensor| tensor.iter().all(|&x| x == 0.0)), "only the gate learns at first");
+    Ok(())
+}
+
+/// Large scores: the maximum is subtracted, and probabilities become one-hot.
+pub fn large_scores<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    let mut problem = Problem::random(shape(24, 4, 6, 2), 9, 0.5, 9);
+    for weight in [&mut problem.parameters.query, &mut problem.parameters.key] {
+        weight.iter_mut().for_each(|w| *w *= 12.0);
+    }
+    let mut pipeline = Pipeline::new(machine, problem.shape);
+    let folded = pipeline.fold(&problem.parameters, None)?;
+    let forward = pipeline.apply(&folded, 0, &problem, problem.rows)?;
+    check_forward(&problem, &problem.bounds(), &forward, problem.rows);
+    assert!(forward.probabilities.iter().any(|&a| a > 0.999_99), "scores are large");
+    Ok(())
+}
+
+/// A NaN in one sample's window stays in that sample's h2' and shows in the gradient.
+pub fn nan_shows<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    let mut problem = Problem::random(shape(24, 4, 5, 4), 7, 0.5, 10);
+    problem.windows[2 * 20 + 3] = f32::NAN;
+    let mut pipeline = Pipeline::new(machine, problem.shape);
+    let folded = pipeline.fold(&problem.parameters, None)?;
+    let forward = pipeline.apply(&folded, 0, &problem, problem.rows)?;
+    for (row, hidden) in forward.hidden.chunks_exact(24).enumerate() {
+        assert!(hidden.iter().all(|x| x.is_nan() == (row == 2)), "row {row}");
+    }
+    let gradient = pipeline.backward(&folded, &forward, &problem)?;
+    assert!(gradient.key.iter().chain(&gradient.output).chain(&gradient.gate).all(|x| x.is_nan()));
+    Ok(())
+}
+
+/// The bits of everything that a step of one network computes.
+pub fn bits<M: Machine>(machine: &mut M) -> Result<Vec<u32>, M::Error> {
+    let problem = Problem::random(shape(20, 3, 4, 2), 35, 0.4, 11);
+    let mut pipeline = Pipeline::new(machine, problem.shape);
+    let folded = pipeline.fold(&problem.parameters, None)?;
+    let forward = pipeline.apply(&folded, 0, &problem, problem.rows)?;
+    let gradient = pipeline.backward(&folded, &forward, &problem)?;
+    let all = gradient.tensors().into_iter().flatten().chain(&forward.hidden);
+    Ok(all.map(|x| x.to_bits()).collect())
+}
+
+/// The same launches give the same bits.
+pub fn reproducible<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    let first = bits(machine)?;
+    assert!(bits(machine)? == first);
+    Ok(())
+}
