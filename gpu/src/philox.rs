@@ -23,6 +23,10 @@ pub enum Stream {
     Reset = 3,
     /// Fill kernels (`philox_*`).
     Fill = 4,
+    /// Quantile fractions of the IQN head at s.
+    IqnTau = 5,
+    /// Quantile fractions of the target at s', the same for the online head that selects.
+    IqnTauTarget = 6,
 }
 
 /// One block of the generator: four words from a counter and a key.
