@@ -21,7 +21,7 @@ mod engine;
 mod block;
 mod data;
 mod group;
-mod mma;
+pub(in crate::kernels) mod mma;
 mod panel;
 mod round;
 mod simt;

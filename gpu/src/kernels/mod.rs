@@ -14,6 +14,7 @@ pub mod glu;
 pub mod gradient_norm;
 pub mod iql_loss;
 pub mod learner_signals;
+pub mod iqn;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
@@ -96,6 +97,27 @@ pub const KERNELS: &[&KernelDecl] = &[
     &gradient_norm::GradientReduce::DECL,
     &iql_loss::IqlLoss::DECL,
     &learner_signals::LearnerSignals::DECL,
+    &iqn::IqnLossBf16Large::DECL,
+    &iqn::IqnLossBf16Medium::DECL,
+    &iqn::IqnLossBf16Small::DECL,
+    &iqn::IqnLossFp32Large::DECL,
+    &iqn::IqnLossFp32Medium::DECL,
+    &iqn::IqnLossFp32Small::DECL,
+    &iqn::IqnLossTf32Large::DECL,
+    &iqn::IqnLossTf32Medium::DECL,
+    &iqn::IqnLossTf32Small::DECL,
+    &iqn::IqnReduceLarge::DECL,
+    &iqn::IqnReduceMedium::DECL,
+    &iqn::IqnReduceSmall::DECL,
+    &iqn::IqnTargetBf16Large::DECL,
+    &iqn::IqnTargetBf16Medium::DECL,
+    &iqn::IqnTargetBf16Small::DECL,
+    &iqn::IqnTargetFp32Large::DECL,
+    &iqn::IqnTargetFp32Medium::DECL,
+    &iqn::IqnTargetFp32Small::DECL,
+    &iqn::IqnTargetTf32Large::DECL,
+    &iqn::IqnTargetTf32Medium::DECL,
+    &iqn::IqnTargetTf32Small::DECL,
     &market_count::MarketCount::DECL,
     &market_observe::MarketObserve::DECL,
     &market_step::MarketStep::DECL,

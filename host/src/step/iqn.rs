@@ -1,43 +1,250 @@
-//! The IQN head in the step.
+//! The implicit quantile head in the step (SPEC section 3, `gpu::kernels::iqn`), on a lane of its own: target quantiles,
+//! then forward, quantile Huber loss and backward in one kernel, the reduction of its partial gradients, and the trunk's
+//! gradient from d loss / d h2.
 
 use cuda_std::Buf;
+use gpu::kernels::bias_lrelu::LreluBackward;
+use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel, Shape};
+use gpu::kernels::iqn::{GATHER, SELECT, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
+use gpu::kernels::learner_signals::sample;
+use gpu::kernels::term_reduce::GroupSquares;
+use settings::{Group, Precision};
 
 use crate::error::ExecError;
-use crate::exec::{Exec, Memory};
+use crate::exec::{Exec, Lane, Memory};
 use crate::step::buffers::StepBuffers;
+use crate::step::network::{Network, Planes, View};
 use crate::step::parts::PartBuffers;
 use crate::step::shape::StepShape;
 
-/// Buffers.
+/// Most blocks of the head's kernels. The number belongs to the order of sums, so it is not taken from the GPU: it is
+/// that of an H100's multiprocessors.
+const BLOCKS: u32 = 132;
+
+/// Buffers of the head.
 #[derive(Clone, Copy, Debug)]
 pub struct IqnBuffers {
-    /// Quantile fractions `[B, N]`.
+    /// tau `[B, N]`; drawn in the step, or uploaded by a test.
     pub taus: Buf<f32>,
+    /// tau' `[B, N']`.
+    pub target_taus: Buf<f32>,
+    /// Greedy next actions, one byte a branch `[B]`.
+    pub greedy: Buf<u64>,
+    /// Target network's quantiles of them `[B, D, N']`.
+    pub next: Buf<f32>,
+    /// d loss / d h2', then with respect to h2's argument `[B, H2]`.
+    pub d_h2: Buf<f32>,
+    /// d loss / d (h1's argument) `[B, H1]`.
+    pub d_h1: Buf<f32>,
+    /// Blocks' partial gradients of the head `[blocks, plane]`.
+    pub planes: Buf<f32>,
+}
+
+/// The head as its kernels take it.
+fn kernel_shape(shape: &StepShape) -> Shape {
+    let c = &shape.parts.iqn;
+    Shape {
+        batch: shape.batch as u32,
+        trunk: shape.model.trunk2 as u32,
+        cosines: c.cosines as u32,
+        hidden: c.hidden as u32,
+        outputs: shape.actions as u32,
+        branches: shape.branches as u32,
+        sizes: shape.sizes,
+        quantiles: c.samples as u32,
+        targets: c.target_samples as u32,
+        slope: shape.model.leaky_slope,
+    }
+}
+
+fn tile(shape: &StepShape) -> Result<TileSize, ExecError> {
+    let c = &shape.parts.iqn;
+    iqn::choose(c.hidden as u32, c.cosines as u32).ok_or_else(|| ExecError::Product {
+        label: "iqn",
+        problem: format!("no kernel takes iqn.hidden = {}, iqn.cosines = {}", c.hidden, c.cosines),
+    })
 }
 
 impl IqnBuffers {
     /// Allocates.
     pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
-        Ok(Self { taus: memory.alloc("iqn.taus", shape.batch * shape.parts.iqn.samples)? })
+        let (b, c, s) = (shape.batch, &shape.parts.iqn, kernel_shape(shape));
+        let tile = tile(shape)?;
+        let planes = tile.blocks(s.batch, s.quantiles, BLOCKS) as usize * tile.plane(s.trunk, s.outputs);
+        Ok(Self {
+            taus: memory.alloc("iqn.taus", b * c.samples)?,
+            target_taus: memory.alloc("iqn.target_taus", b * c.target_samples)?,
+            greedy: memory.alloc("iqn.greedy", b)?,
+            next: memory.alloc("iqn.next", b * shape.branches * c.target_samples)?,
+            d_h2: memory.alloc("iqn.d_h2", b * shape.model.trunk2)?,
+            d_h1: memory.alloc("iqn.d_h1", b * shape.model.trunk1)?,
+            planes: memory.alloc("iqn.planes", planes)?,
+        })
     }
 }
 
-pub fn head<E: Exec>(
-    _: &mut E,
-    _: &StepShape,
-    _: &StepBuffers,
-    _: &PartBuffers,
-    _: &IqnBuffers,
-    _: bool,
-) -> Result<(), ExecError> {
-    Ok(())
+/// The head's six tensors in a flat buffer; the branches' outputs lie one behind the other.
+fn tensors(shape: &StepShape, flat: Buf<f32>) -> [Buf<f32>; 6] {
+    let hidden = shape.parts.iqn.hidden;
+    let view = |name: &str, len| flat.slice(shape.flat.offset(name), len);
+    let (h2, e) = (shape.model.trunk2, shape.parts.iqn.cosines);
+    [
+        view("iqn.cos.weight", h2 * e),
+        view("iqn.cos.bias", h2),
+        view("iqn.hid.weight", hidden * h2),
+        view("iqn.hid.bias", hidden),
+        view("iqn.out.0.weight", shape.actions * hidden),
+        view("iqn.out.0.bias", shape.actions),
+    ]
 }
-pub fn trunk<E: Exec>(
-    _: &mut E,
-    _: &StepShape,
-    _: &StepBuffers,
-    _: &PartBuffers,
-    _: &IqnBuffers,
+
+fn head_buffers(shape: &StepShape, h: Buf<f32>, flat: Buf<f32>) -> HeadBuffers {
+    let [cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias] = tensors(shape, flat);
+    HeadBuffers { h, cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias }
+}
+
+/// Runs `$launch` with `$kernel` the kernel of the arithmetic and the size.
+macro_rules! by_size {
+    ($precision:expr, $tile:expr, $names:tt, |$kernel:ident| $launch:expr) => {
+        by_size!(@rows $precision, $tile, $names, $kernel, $launch)
+    };
+    (@rows $precision:expr, $tile:expr, {
+        $($variant:ident => [$small:ident, $medium:ident, $large:ident];)*
+    }, $kernel:ident, $launch:expr) => {
+        match ($precision, $tile) {
+            $(
+                (Precision::$variant, TileSize::Small) => {
+                    type $kernel = iqn::$small;
+                    $launch
+                }
+                (Precision::$variant, TileSize::Medium) => {
+                    type $kernel = iqn::$medium;
+                    $launch
+                }
+                (Precision::$variant, TileSize::Large) => {
+                    type $kernel = iqn::$large;
+                    $launch
+                }
+            )*
+        }
+    };
+}
+
+fn target<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    head: &HeadBuffers,
+    arguments: &TargetArguments,
 ) -> Result<(), ExecError> {
-    Ok(())
+    by_size!(shape.precision, tile(shape)?, {
+        Fp32 => [IqnTargetFp32Small, IqnTargetFp32Medium, IqnTargetFp32Large];
+        Tf32 => [IqnTargetTf32Small, IqnTargetTf32Medium, IqnTargetTf32Large];
+        Bf16 => [IqnTargetBf16Small, IqnTargetBf16Medium, IqnTargetBf16Large];
+    }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), head, arguments)))
+}
+
+/// From both networks' features to the head's gradient with its norm and to d loss / d h2'.
+pub fn head<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+    buffers: &IqnBuffers,
+    draw: bool,
+) -> Result<(), ExecError> {
+    let rows = shape.batch * shape.model.trunk2;
+    let (online, all) = (b.online.features, b.target.features);
+    let next = head_buffers(shape, all.slice(all.len() - rows, rows), b.parameters.target);
+    let mut arguments = TargetArguments {
+        mode: SELECT_AND_GATHER,
+        draw,
+        blocks: BLOCKS,
+        seed: shape.seed,
+        clock_words: b.clock,
+        taus: buffers.target_taus,
+        greedy: buffers.greedy,
+        next: buffers.next,
+    };
+    if shape.parts.iqn.double {
+        // The online head selects on the same fractions, which the first of the two draws.
+        let select = head_buffers(shape, online.slice(rows, rows), b.parameters.online);
+        target(exec, shape, &select, &TargetArguments { mode: SELECT, ..arguments })?;
+        arguments = TargetArguments { mode: GATHER, draw: false, ..arguments };
+    }
+    target(exec, shape, &next, &arguments)?;
+
+    let here = head_buffers(shape, online.slice(0, rows), b.parameters.online);
+    let loss = LossArguments {
+        kappa: shape.parts.iqn.kappa,
+        draw,
+        blocks: BLOCKS,
+        seed: shape.seed,
+        clock_words: b.clock,
+        taus: buffers.taus,
+        next: buffers.next,
+        actions: b.batch.actions,
+        rewards: b.batch.rewards,
+        discounts: b.batch.discounts,
+        weights: b.batch.weights,
+        loss: parts.sample(shape, sample::IQN, 1),
+        dh: buffers.d_h2,
+        planes: buffers.planes,
+    };
+    by_size!(shape.precision, tile(shape)?, {
+        Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
+        Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
+        Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
+    }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), &here, &loss)))
+}
+
+/// The head's gradient from the blocks' planes, and the trunk's from d loss / d h2'.
+pub fn trunk<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+    buffers: &IqnBuffers,
+) -> Result<(), ExecError> {
+    let (lane, rows, h1, h2) = (Lane::IQN, shape.batch, shape.model.trunk1, shape.model.trunk2);
+    exec.launch(
+        lane,
+        &LreluBackward {
+            rows: rows as u32,
+            cols: h2 as u32,
+            stride: h2 as u32,
+            slope: shape.model.leaky_slope,
+            h: b.online.h2.slice(0, rows * h2).into(),
+            d: buffers.d_h2.into(),
+        },
+    )?;
+    let (stored1, d_h1) = (View::new(b.online.h1, h1), View::new(buffers.d_h1, h1));
+    let (d_h2, x) = (View::new(buffers.d_h2, h2), View::new(b.batch.x, shape.stride));
+    let planes = Planes { data: parts.trunk_parts, first: 0, len: shape.trunk_len() };
+    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    network.backward(lane, rows, &[(shape.trunk2, d_h2, Some(stored1), d_h1)])?;
+    network.weight_gradients(
+        lane,
+        rows,
+        planes,
+        &[(shape.trunk2, d_h2, stored1), (shape.trunk1, d_h1, x)],
+    )?;
+
+    let arguments = ReduceArguments {
+        blocks: BLOCKS,
+        planes: buffers.planes,
+        gradients: tensors(shape, b.parameters.grad),
+    };
+    let s = kernel_shape(shape);
+    match tile(shape)? {
+        TileSize::Small => exec.launch(lane, &iqn::IqnReduceSmall::new(&s, &arguments))?,
+        TileSize::Medium => exec.launch(lane, &iqn::IqnReduceMedium::new(&s, &arguments))?,
+        TileSize::Large => exec.launch(lane, &iqn::IqnReduceLarge::new(&s, &arguments))?,
+    }
+    let (offset, len) = shape.segment(Group::Iqn);
+    let squares = GroupSquares {
+        len: len as u32,
+        grad: b.parameters.grad.slice(offset, len).into(),
+        squares: parts.squares_of((offset, len)).into(),
+    };
+    exec.launch(lane, &squares)
 }

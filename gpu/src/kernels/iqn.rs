@@ -1,0 +1,401 @@
+//! The implicit quantile head: forward, quantile Huber loss and backward in one launch. SPEC section 3; Dabney,
+//! Ostrovski, Silver and Munos, "Implicit Quantile Networks for Distributional Reinforcement Learning" (2018), with the
+//! cosines from 1 as in Dopamine (the paper sums from 0).
+//!
+//! | letter | what | shape |
+//! |---|---|---|
+//! | tau | quantile fractions, N (N' for targets) a sample | [B, N] |
+//! | phi | relu(Wc cos(pi j tau) + bc), j = 1 .. E | [B N, H2] |
+//! | x | h * phi, h the sample's trunk features h2' | [B N, H2] |
+//! | u1 | lrelu(Wh x + bh) | [B N, Hq] |
+//! | z | Wo u1 + bo: one output for each action of every branch, A in all | [B N, A] |
+//!
+//! Target (`iqn_target_*`): a*_d = argmax_a mean_j z_a(tau'_j), the first of equal ones; next_dj = z_{a*_d}(tau'_j).
+//!
+//! Loss (`iqn_loss_*`): u_ij = r + discount next_dj - z_{a_d}(tau_i); l = 1/D sum_d sum_i mean_j |tau_i - 1[u < 0]|
+//! huber_kappa(u) / kappa, not weighted; the gradients are those of mean_b w_b l_b. Only dz of the actions taken differ
+//! from zero; the rest is `backward`'s.
+//!
+//! None of the matrices over B N rows exists in device memory. A block takes tiles of 32 to 128 rows (pairs of a sample and
+//! a quantile), one after the other; of x it holds a chunk of columns, which the backward pass computes again; weights
+//! stream through shared memory; the parameters' gradients grow in a plane of device memory for each block, which
+//! `iqn_reduce_*` adds up. The order of all sums is fixed by the shapes and the number of blocks.
+//!
+//! Kernels are named `iqn_WHAT_ARITHMETIC_SIZE`. Arithmetic as in `gemm`: `fp32` is IEEE; `tf32` and `bf16` round the
+//! operands of the six products (not the gradients of biases, the loss or dh). Sizes: see [`Size`]; [`choose`] picks one.
+
+use cuda_std::prelude::*;
+
+use crate::{clock, philox};
+
+mod size;
+mod tile;
+#[macro_use]
+mod product;
+mod backward;
+mod forward;
+mod loss;
+mod reduce;
+mod target;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod launch;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
+
+use forward::{Head, Taus};
+use loss::Loss;
+use product::{Fp32, TensorCores};
+use size::{Large, Medium, Small};
+#[cfg(not(target_arch = "nvptx64"))]
+use size::{Memory, THREADS};
+use target::Target;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use launch::{
+    Arithmetic, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel, Shape,
+    TargetArguments, TargetKernel, TileSize, choose,
+};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use size::{MAX_BRANCHES, MAX_OUTPUTS, MAX_QUANTILES};
+pub use target::{GATHER, SELECT, SELECT_AND_GATHER};
+
+/// Tensor-core arithmetic by precision.
+type Tf32 = TensorCores<super::gemm::mma::Tf32>;
+type Bf16 = TensorCores<super::gemm::mma::Bf16>;
+
+macro_rules! target_kernels {
+    ($($name:ident $launch:ident $arithmetic:ident $size:ident;)*) => { $(
+        /// Greedy actions and their quantiles; see the module.
+        ///
+        /// `mode`: [`SELECT_AND_GATHER`] writes `greedy` [B] (one byte a branch) and `next` [B, D, N'];
+        /// [`SELECT`] writes `greedy` alone; [`GATHER`] reads `greedy` and writes `next`. With `draw` = 1 tau is drawn
+        /// (stream `IqnTauTarget`, index sample * N' + j) and written to `taus` [B, N'], with 0 read from there.
+        /// `h` is [B, H2] at s'. `vectors` = 1 promises addresses and rows of whole 16 bytes for h and the weights.
+        #[kernel(
+            block = THREADS,
+            grid = blocks,
+            shared = Memory::<$size>::BYTES,
+            barriers = 8,
+            mmas = launch::target_mmas::<$arithmetic, $size>(),
+            requires(
+                launch::head_fits::<$size>(
+                    batch, trunk, cosines, hidden, outputs, vectors, h.buf(),
+                    [cos_weight.buf(), cos_bias.buf(), hid_weight.buf(), hid_bias.buf(), out_weight.buf(), out_bias.buf()]
+                ),
+                launch::branches_fit(branches, sizes, outputs),
+                mode <= GATHER,
+                draw <= 1,
+                slope >= 0.0 && slope <= 1.0,
+                quantiles >= 1,
+                quantiles <= size::MAX_QUANTILES,
+                blocks >= 1,
+                (batch as u64) * (quantiles as u64) * (branches as u64) <= 0xffff_ffff,
+                clock_words.len() >= clock::WORDS as usize,
+                taus.len() >= (batch as usize) * (quantiles as usize),
+                greedy.len() >= batch as usize,
+                mode == SELECT || next.len() >= (batch as usize) * (branches as usize) * (quantiles as usize),
+            )
+        )]
+        pub fn $name(
+            batch: u32,
+            trunk: u32,
+            cosines: u32,
+            hidden: u32,
+            outputs: u32,
+            branches: u32,
+            sizes: u64,
+            quantiles: u32,
+            slope: f32,
+            mode: u32,
+            draw: u32,
+            vectors: u32,
+            blocks: u32,
+            seed: u64,
+            clock_words: In<u64>,
+            h: In<f32>,
+            cos_weight: In<f32>,
+            cos_bias: In<f32>,
+            hid_weight: In<f32>,
+            hid_bias: In<f32>,
+            out_weight: In<f32>,
+            out_bias: In<f32>,
+            taus: InOut<f32>,
+            greedy: InOut<u64>,
+            next: Out<f32>,
+        ) {
+            let head = Head {
+                batch, trunk, cosines, hidden, outputs, slope, vectors: vectors != 0,
+                h, cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias,
+            };
+            let step = clock_words.get(clock::STEP);
+            let taus = Taus { taus, draw: draw != 0, seed, step, stream: philox::Stream::IqnTauTarget };
+            let target = Target { mode, blocks, branches, sizes, quantiles, greedy, next };
+            target::run::<$arithmetic, $size>(&head, &taus, &target);
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl TargetKernel for $launch {
+            fn new(shape: &Shape, head: &HeadBuffers, more: &TargetArguments) -> $launch {
+                $launch {
+                    batch: shape.batch,
+                    trunk: shape.trunk,
+                    cosines: shape.cosines,
+                    hidden: shape.hidden,
+                    outputs: shape.outputs,
+                    branches: shape.branches,
+                    sizes: shape.sizes,
+                    quantiles: shape.targets,
+                    slope: shape.slope,
+                    mode: more.mode,
+                    draw: more.draw.into(),
+                    vectors: head.vectors(shape).into(),
+                    blocks: launch::blocks::<$size>(shape.batch, shape.targets, more.blocks),
+                    seed: more.seed,
+                    clock_words: more.clock_words.into(),
+                    h: head.h.into(),
+                    cos_weight: head.cos_weight.into(),
+                    cos_bias: head.cos_bias.into(),
+                    hid_weight: head.hid_weight.into(),
+                    hid_bias: head.hid_bias.into(),
+                    out_weight: head.out_weight.into(),
+                    out_bias: head.out_bias.into(),
+                    taus: more.taus.into(),
+                    greedy: more.greedy.into(),
+                    next: more.next.into(),
+                }
+            }
+        }
+    )* };
+}
+
+macro_rules! loss_kernels {
+    ($($name:ident $launch:ident $arithmetic:ident $size:ident;)*) => { $(
+        /// Loss of each sample [B] (not weighted), its weighted mean's gradient with respect to h [B, H2], and the
+        /// blocks' parts of the parameters' gradients, `blocks` planes of [`TileSize::plane`] floats; see the module.
+        ///
+        /// `next` [B, D, N'] are the greedy actions' quantiles, `actions` [B] one byte a branch, `discounts` gamma^m (1 -
+        /// terminated). With `draw` = 1 tau is drawn (stream `IqnTau`, index sample * N + i) and written to `taus`
+        /// [B, N], with 0 read from there. `vectors` as in the target kernels. No block is without samples: each writes
+        /// its plane.
+        #[kernel(
+            block = THREADS,
+            grid = blocks,
+            shared = Memory::<$size>::BYTES,
+            barriers = 14,
+            shuffles = launch::loss_shuffles::<$arithmetic, $size>(),
+            mmas = launch::loss_mmas::<$arithmetic, $size>(),
+            requires(
+                launch::head_fits::<$size>(
+                    batch, trunk, cosines, hidden, outputs, vectors, h.buf(),
+                    [cos_weight.buf(), cos_bias.buf(), hid_weight.buf(), hid_bias.buf(), out_weight.buf(), out_bias.buf()]
+                ),
+                launch::branches_fit(branches, sizes, outputs),
+                draw <= 1,
+                slope >= 0.0 && slope <= 1.0,
+                kappa > 0.0,
+                quantiles >= 1,
+                quantiles <= size::MAX_QUANTILES,
+                targets >= 1,
+                targets <= size::MAX_QUANTILES,
+                blocks >= 1,
+                blocks <= launch::groups::<$size>(batch, quantiles),
+                (batch as u64) * (quantiles as u64) <= 0xffff_ffff,
+                (batch as u64) * (targets as u64) * (branches as u64) <= 0xffff_ffff,
+                clock_words.len() >= clock::WORDS as usize,
+                taus.len() >= (batch as usize) * (quantiles as usize),
+                next.len() >= (batch as usize) * (branches as usize) * (targets as usize),
+                actions.len() >= batch as usize,
+                rewards.len() >= batch as usize,
+                discounts.len() >= batch as usize,
+                weights.len() >= batch as usize,
+                loss.len() >= batch as usize,
+                dh.len() >= (batch as usize) * (trunk as usize),
+                (blocks as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
+                planes.len() as u64 >= (blocks as u64) * launch::plane::<$size>(trunk, outputs),
+                launch::aligned(planes.buf()),
+            )
+        )]
+        pub fn $name(
+            batch: u32,
+            trunk: u32,
+            cosines: u32,
+            hidden: u32,
+            outputs: u32,
+            branches: u32,
+            sizes: u64,
+            quantiles: u32,
+            targets: u32,
+            slope: f32,
+            kappa: f32,
+            draw: u32,
+            vectors: u32,
+            blocks: u32,
+            seed: u64,
+            clock_words: In<u64>,
+            h: In<f32>,
+            cos_weight: In<f32>,
+            cos_bias: In<f32>,
+            hid_weight: In<f32>,
+            hid_bias: In<f32>,
+            out_weight: In<f32>,
+            out_bias: In<f32>,
+            taus: InOut<f32>,
+            next: In<f32>,
+            actions: In<u64>,
+            rewards: In<f32>,
+            discounts: In<f32>,
+            weights: In<f32>,
+            loss: InOut<f32>,
+            dh: InOut<f32>,
+            planes: InOut<f32>,
+        ) {
+            let head = Head {
+                batch, trunk, cosines, hidden, outputs, slope, vectors: vectors != 0,
+                h, cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias,
+            };
+            let step = clock_words.get(clock::STEP);
+            let taus = Taus { taus, draw: draw != 0, seed, step, stream: philox::Stream::IqnTau };
+            let loss = Loss {
+                blocks, branches, sizes, quantiles, targets, kappa, next, actions, rewards, discounts, weights, loss, dh, planes,
+            };
+            loss::run::<$arithmetic, $size>(&head, &taus, &loss);
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl LossKernel for $launch {
+            fn new(shape: &Shape, head: &HeadBuffers, more: &LossArguments) -> $launch {
+                $launch {
+                    batch: shape.batch,
+                    trunk: shape.trunk,
+                    cosines: shape.cosines,
+                    hidden: shape.hidden,
+                    outputs: shape.outputs,
+                    branches: shape.branches,
+                    sizes: shape.sizes,
+                    quantiles: shape.quantiles,
+                    targets: shape.targets,
+                    slope: shape.slope,
+                    kappa: more.kappa,
+                    draw: more.draw.into(),
+                    vectors: head.vectors(shape).into(),
+                    blocks: launch::blocks::<$size>(shape.batch, shape.quantiles, more.blocks),
+                    seed: more.seed,
+                    clock_words: more.clock_words.into(),
+                    h: head.h.into(),
+                    cos_weight: head.cos_weight.into(),
+                    cos_bias: head.cos_bias.into(),
+                    hid_weight: head.hid_weight.into(),
+                    hid_bias: head.hid_bias.into(),
+                    out_weight: head.out_weight.into(),
+                    out_bias: head.out_bias.into(),
+                    taus: more.taus.into(),
+                    next: more.next.into(),
+                    actions: more.actions.into(),
+                    rewards: more.rewards.into(),
+                    discounts: more.discounts.into(),
+                    weights: more.weights.into(),
+                    loss: more.loss.into(),
+                    dh: more.dh.into(),
+                    planes: more.planes.into(),
+                }
+            }
+        }
+    )* };
+}
+
+macro_rules! reduce_kernels {
+    ($($name:ident $launch:ident $size:ident;)*) => { $(
+        /// The parameters' gradients: sums of `blocks` planes that a loss kernel of this size wrote; see `reduce`.
+        #[kernel(
+            block = 256,
+            grid = launch::plane::<$size>(trunk, outputs).div_ceil(reduce::FLOATS_PER_BLOCK as u64) as u32,
+            shared = 4 * 4 * reduce::FLOATS_PER_BLOCK,
+            barriers = 1,
+            requires(
+                launch::head_size::<$size>(trunk, cosines, hidden, outputs),
+                blocks >= 1,
+                (blocks as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
+                planes.len() as u64 >= (blocks as u64) * launch::plane::<$size>(trunk, outputs),
+                launch::aligned(planes.buf()),
+                cos_weight.len() >= (trunk as usize) * (cosines as usize),
+                cos_bias.len() >= trunk as usize,
+                hid_weight.len() >= (hidden as usize) * (trunk as usize),
+                hid_bias.len() >= hidden as usize,
+                out_weight.len() >= (outputs as usize) * (hidden as usize),
+                out_bias.len() >= outputs as usize,
+            )
+        )]
+        pub fn $name(
+            trunk: u32,
+            cosines: u32,
+            hidden: u32,
+            outputs: u32,
+            blocks: u32,
+            planes: In<f32>,
+            cos_weight: Out<f32>,
+            cos_bias: Out<f32>,
+            hid_weight: Out<f32>,
+            hid_bias: Out<f32>,
+            out_weight: Out<f32>,
+            out_bias: Out<f32>,
+        ) {
+            let to = reduce::Gradients {
+                trunk, cosines, hidden, outputs,
+                cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias,
+            };
+            reduce::run::<$size>(&planes, blocks, &to);
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl ReduceKernel for $launch {
+            fn new(shape: &Shape, more: &ReduceArguments) -> $launch {
+                let [cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias] = more.gradients;
+                $launch {
+                    trunk: shape.trunk,
+                    cosines: shape.cosines,
+                    hidden: shape.hidden,
+                    outputs: shape.outputs,
+                    blocks: launch::blocks::<$size>(shape.batch, shape.quantiles, more.blocks),
+                    planes: more.planes.into(),
+                    cos_weight: cos_weight.into(),
+                    cos_bias: cos_bias.into(),
+                    hid_weight: hid_weight.into(),
+                    hid_bias: hid_bias.into(),
+                    out_weight: out_weight.into(),
+                    out_bias: out_bias.into(),
+                }
+            }
+        }
+    )* };
+}
+
+target_kernels! {
+    iqn_target_fp32_small IqnTargetFp32Small Fp32 Small;
+    iqn_target_fp32_medium IqnTargetFp32Medium Fp32 Medium;
+    iqn_target_fp32_large IqnTargetFp32Large Fp32 Large;
+    iqn_target_tf32_small IqnTargetTf32Small Tf32 Small;
+    iqn_target_tf32_medium IqnTargetTf32Medium Tf32 Medium;
+    iqn_target_tf32_large IqnTargetTf32Large Tf32 Large;
+    iqn_target_bf16_small IqnTargetBf16Small Bf16 Small;
+    iqn_target_bf16_medium IqnTargetBf16Medium Bf16 Medium;
+    iqn_target_bf16_large IqnTargetBf16Large Bf16 Large;
+}
+
+loss_kernels! {
+    iqn_loss_fp32_small IqnLossFp32Small Fp32 Small;
+    iqn_loss_fp32_medium IqnLossFp32Medium Fp32 Medium;
+    iqn_loss_fp32_large IqnLossFp32Large Fp32 Large;
+    iqn_loss_tf32_small IqnLossTf32Small Tf32 Small;
+    iqn_loss_tf32_medium IqnLossTf32Medium Tf32 Medium;
+    iqn_loss_tf32_large IqnLossTf32Large Tf32 Large;
+    iqn_loss_bf16_small IqnLossBf16Small Bf16 Small;
+    iqn_loss_bf16_medium IqnLossBf16Medium Bf16 Medium;
+    iqn_loss_bf16_large IqnLossBf16Large Bf16 Large;
+}
+
+reduce_kernels! {
+    iqn_reduce_small IqnReduceSmall Small;
+    iqn_reduce_medium IqnReduceMedium Medium;
+    iqn_reduce_large IqnReduceLarge Large;
+}

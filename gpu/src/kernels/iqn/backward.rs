@@ -1,0 +1,280 @@
+//! The head's gradients over one tile of rows, written out by hand.
+//!
+//! dz (of the actions taken) -> dWo = dz^T u1, dbo; du1 = (dz Wo) * lrelu'(u1), in u1's place; then by chunks of trunk
+//! features, with phi and x computed again: dWh = du1^T x, dbh; dx = du1 Wh; dh = sum over a sample's rows of dx * phi;
+//! d phi = dx * h where phi is positive; dWc = d phi^T cos, dbc.
+//!
+//! The parameters' gradients are summed over a block's tiles in the block's own plane of device memory, which stays in the
+//! L2 cache, in the order in which lanes hold them: four floats of one lane side by side, lanes next to each other. Each
+//! number is read and written by one thread, so the order of the sum is the order of the tiles. `reduce` adds the planes.
+
+use cuda_std::prelude::*;
+
+use super::forward::{Head, RowSamples};
+use super::loss::Loss;
+use super::product::{Arithmetic, Fragments, RowSums, WithSums, ZERO, multiply};
+use super::size::{
+    Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split, THREADS,
+};
+use super::target::first_output;
+use super::tile::{AlongK, AlongRows, Tile, opaque};
+use crate::action;
+
+/// Where the parts of a plane begin, in floats.
+#[derive(Clone, Copy)]
+pub struct Plane {
+    /// dWh, one chunk after the other.
+    pub hid_weight: u32,
+    /// dWc, one chunk after the other.
+    pub cos_weight: u32,
+    /// dWo, one group of outputs after the other.
+    pub out_weight: u32,
+    /// dbh.
+    pub hid_bias: u32,
+    /// dbc.
+    pub cos_bias: u32,
+    /// dbo.
+    pub out_bias: u32,
+    /// Floats of a plane.
+    pub len: u32,
+}
+
+impl Plane {
+    /// For a head's sizes.
+    #[inline(always)]
+    pub fn new<S: Size>(trunk: u32, outputs: u32) -> Plane {
+        let (chunks, groups) = (trunk.div_ceil(S::CHUNK), outputs.div_ceil(OUTPUTS));
+        let hid_weight = 0;
+        let cos_weight = hid_weight + chunks * S::HIDDEN * S::CHUNK;
+        let out_weight = cos_weight + chunks * S::CHUNK * S::COSINES;
+        let hid_bias = out_weight + groups * OUTPUTS * S::HIDDEN;
+        let cos_bias = hid_bias + S::HIDDEN;
+        let out_bias = cos_bias + chunks * S::CHUNK;
+        Plane {
+            hid_weight,
+            cos_weight,
+            out_weight,
+            hid_bias,
+            cos_bias,
+            out_bias,
+            len: out_bias + groups * OUTPUTS,
+        }
+    }
+}
+
+/// The block's plane.
+#[derive(Clone, Copy)]
+struct Sums {
+    planes: InOut<f32>,
+    start: u32,
+    /// Nothing is there yet.
+    first: bool,
+}
+
+impl Sums {
+    /// Adds A B, of [k, rows of C] and [k, columns of C], to the part of the plane that begins at `weight`, and if `bias`
+    /// says so the sums of A over k to the one that begins there. What was in the plane is read before the product and
+    /// added after it.
+    #[inline(always)]
+    fn add<E: Arithmetic, P: Part>(&self, a: Tile, b: Tile, weight: u32, bias: Option<u32>) {
+        let at = self.start + weight + 4 * opaque(thread::thread_idx());
+        let mut before = ZERO;
+        if !self.first {
+            unroll_fragments!(P, n => {
+                before[n] = self.planes.get4(at + 4 * THREADS * n as u32);
+            });
+        }
+        let mut c = ZERO;
+        let mut sums: RowSums = [0.0; 8];
+        let sum = bias.is_some() && P::corner().1 == 0;
+        E::multiply::<P, AlongRows, AlongRows, WithSums>(a, b, a.rows, &mut c, sum, &mut sums);
+        unroll_fragments!(P, n => {
+            let (c, before) = (c[n], before[n]);
+            let sum = [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]];
+            self.planes.set4(at + 4 * THREADS * n as u32, sum);
+        });
+        if let Some(bias) = bias
+            && sum
+        {
+            let row = P::corner().0 + thread::lane() / 4;
+            unroll8!(i < 2 * P::TM => {
+                let sum = E::whole_sum(sums[i]);
+                if thread::lane() % 4 == 0 {
+                    let at = self.start + bias + row + 8 * i as u32;
+                    self.planes.set(at, if self.first { sum } else { self.planes.get(at) + sum });
+                }
+            });
+        }
+    }
+}
+
+/// All gradients of one tile. Items hold dz; u1 is in shared memory, and so is the output layer's weight where it has one
+/// group. At the end the cosines, d phi and the hidden layer's weight have been read.
+#[inline(always)]
+pub fn run<E: Arithmetic, S: Size>(
+    head: &Head,
+    loss: &Loss,
+    place: &Place,
+    split: &Split,
+    samples: &RowSamples,
+    piece: u32,
+    first: bool,
+) {
+    let plane = Plane::new::<S>(head.trunk, head.outputs);
+    let sums = Sums { planes: loss.planes, start: thread::block_idx() * plane.len, first };
+    let groups = head.output_groups();
+    let mut du = ZERO;
+    let mut outputs = 0;
+    while outputs < groups {
+        if groups > 1 {
+            head.copy_outputs::<S>(outputs);
+        }
+        spread::<S>(loss, split, place, outputs);
+        shared::copy_wait::<0>();
+        thread::sync(); // dz and the weight are there
+        sums.add::<E, GradOut<S>>(
+            Memory::<S>::outputs(),
+            Memory::<S>::hidden(),
+            plane.out_weight + outputs * OUTPUTS * S::HIDDEN,
+            Some(plane.out_bias + outputs * OUTPUTS),
+        );
+        multiply::<E, Hide<S>, AlongK, AlongRows>(
+            Memory::<S>::outputs(),
+            Memory::<S>::out_weight(),
+            OUTPUTS,
+            &mut du,
+        );
+        thread::sync(); // dz, the weight and u1 have been read
+        outputs += 1;
+    }
+    head.copy_embed::<S>(place, split, 0);
+    head.copy_hidden::<S>(0);
+    let hidden = Memory::<S>::hidden();
+    each_tile!(Hide<S>, (at, _i, row, column) => {
+        let scale = |u: f32, d: f32| if u > 0.0 { d } else { head.slope * d };
+        let (upper, lower, d) = (hidden.get2(row, column), hidden.get2(row + 8, column), du[at]);
+        hidden.set2(row, column, [scale(upper[0], d[0]), scale(upper[1], d[1])]);
+        hidden.set2(row + 8, column, [scale(lower[0], d[2]), scale(lower[1], d[3])]);
+    });
+    let chunks = head.chunks::<S>();
+    let mut chunk = 0;
+    while chunk < chunks {
+        shared::copy_wait::<1>();
+        // The cosine weight and h (first du1, too) are there; x has been read.
+        thread::sync();
+        let phi = head.embed::<E, S>(chunk, samples);
+        shared::copy_wait::<0>();
+        thread::sync(); // x and the hidden weight are there, the cosine weight has been read
+        head.copy_embed::<S>(place, split, chunk + 1);
+        sums.add::<E, GradHide<S>>(
+            hidden,
+            Memory::<S>::x(),
+            plane.hid_weight + chunk * S::HIDDEN * S::CHUNK,
+            if chunk == 0 { Some(plane.hid_bias) } else { None },
+        );
+        let dh = d_phi::<E, S>(&phi, chunk, samples);
+        thread::sync(); // d phi is there, x and the hidden weight have been read
+        head.copy_hidden::<S>(chunk + 1);
+        let x = Memory::<S>::x();
+        each_tile!(Embed<S>, (at, _i, row, column) => {
+            x.set2(row, column, [dh[at][0], dh[at][1]]);
+            x.set2(row + 8, column, [dh[at][2], dh[at][3]]);
+        });
+        sums.add::<E, GradEmbed<S>>(
+            Memory::<S>::d_phi(),
+            Memory::<S>::cosines(),
+            plane.cos_weight + chunk * S::CHUNK * S::COSINES,
+            Some(plane.cos_bias + chunk * S::CHUNK),
+        );
+        thread::sync(); // dx * phi is there, d phi and the cosines have been read
+        sum_dh::<S>(head, loss, place, split, chunk, piece);
+        chunk += 1;
+    }
+}
+
+/// dz of one group of outputs as a matrix [rows, outputs], zero where an action was not taken.
+#[inline(always)]
+fn spread<S: Size>(loss: &Loss, split: &Split, place: &Place, outputs: u32) {
+    let (z, items) = (Memory::<S>::outputs(), Memory::<S>::items());
+    // A thread has 4 QUADS neighbouring outputs of one row.
+    let per_row = THREADS / S::ROWS;
+    let quads = OUTPUTS / 4 / per_row;
+    let (row, part) = (thread::thread_idx() / per_row, thread::thread_idx() % per_row);
+    let first = outputs * OUTPUTS + part * 4 * quads;
+    let taken = if row < place.rows { loss.actions.get(place.first + split.sample(row)) } else { 0 };
+    let mut quad = 0;
+    while quad < quads {
+        let mut four = [0.0f32; 4];
+        let mut branch = 0;
+        while branch < loss.branches {
+            let output = first_output(loss.sizes, branch) + action::branch(taken, branch);
+            let d = items.get(S::ROWS * branch + row); // zero for a row that does not exist
+            unroll4!(e < 4 => {
+                if output == first + 4 * quad + e as u32 {
+                    four[e] = d;
+                }
+            });
+            branch += 1;
+        }
+        z.set4(row, part * quads + quad, four);
+        quad += 1;
+    }
+}
+
+/// dx of a chunk from du1; d phi, which goes to shared memory, and dx * phi.
+#[inline(always)]
+fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSamples) -> Fragments {
+    let mut dx = ZERO;
+    let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::hid_weight());
+    multiply::<E, Embed<S>, AlongK, AlongRows>(hidden, weight, S::HIDDEN, &mut dx);
+    let (trunk, d) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::d_phi());
+    each_tile!(Embed<S>, (at, i, row, column) => {
+        let (p, v) = (phi[at], dx[at]);
+        let upper = trunk.get2(samples[2 * i], column);
+        let lower = trunk.get2(samples[2 * i + 1], column);
+        let where_positive = |p: f32, d: f32| if p > 0.0 { d } else { 0.0 };
+        let upper = [where_positive(p[0], v[0] * upper[0]), where_positive(p[1], v[1] * upper[1])];
+        let lower = [where_positive(p[2], v[2] * lower[0]), where_positive(p[3], v[3] * lower[1])];
+        d.set2(row, column, upper);
+        d.set2(row + 8, column, lower);
+        dx[at] = [v[0] * p[0], v[1] * p[1], v[2] * p[2], v[3] * p[3]];
+    });
+    dx
+}
+
+/// dh of a chunk: the sum of dx * phi, which is in x's place, over each sample's rows in order.
+#[inline(always)]
+fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32, piece: u32) {
+    let products = Memory::<S>::x();
+    let mut index = thread::thread_idx();
+    while index < place.samples * S::CHUNK {
+        let (sample, column) = (index / S::CHUNK, index % S::CHUNK);
+        let feature = chunk * S::CHUNK + column;
+        if feature < head.trunk {
+            let at = (place.first + sample) * head.trunk + feature;
+            let mut sum = if piece > 0 { loss.dh.get(at) } else { 0.0 };
+            let first = sample * split.rows;
+            let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
+            let mut row = first;
+            while row < end {
+                sum += products.get(row, column);
+                row += 1;
+            }
+            loss.dh.set(at, sum);
+        }
+        index += THREADS;
+    }
+}
+
+/// Index of a float of a lane's part of C in a plane's part, from its row and column in C: the inverse of what
+/// [`Sums::add`] does.
+#[inline(always)]
+pub fn fragment_place<P: Part>(offset: u32) -> (u32, u32) {
+    let (e, fragment) = (offset % 4, offset / 4);
+    let (thread, n) = (fragment % THREADS, fragment / THREADS);
+    let (warp, lane) = (thread / 32, thread % 32);
+    let (i, j) = (n / P::TN as u32, n % P::TN as u32);
+    let row = (warp / P::ACROSS * P::TM as u32 + i) * 16 + lane / 4 + 8 * (e / 2);
+    let column = (warp % P::ACROSS * P::TN as u32 + j) * 8 + 2 * (lane % 4) + e % 2;
+    (row, column)
+}

@@ -1,0 +1,310 @@
+//! The head's forward pass over one tile of rows: phi, x, u1 and z; see the module above for the letters.
+//!
+//! x has too many columns for shared memory and passes through it in chunks: a chunk of phi from the cosines, a chunk of
+//! x = h * phi, and its part of the hidden layer's sum, which stays in registers. The weights stream through shared memory
+//! beside it: while one product runs, the other one's next chunk is copied. With `h` rows without sample are zero, and
+//! what lies beyond a matrix is zero there too, so that no product asks where a matrix ends.
+
+use cuda_std::prelude::*;
+
+use super::product::{Arithmetic, Fragments, ZERO, multiply};
+use super::size::{Embed, Hide, Memory, OUTPUTS, Part, Place, Quantiles, Size, Split, THREADS};
+use super::tile::{AlongK, Source};
+use crate::philox;
+
+/// A head's parameters and what it reads.
+#[derive(Clone, Copy)]
+pub struct Head {
+    /// B.
+    pub batch: u32,
+    /// H2.
+    pub trunk: u32,
+    /// E.
+    pub cosines: u32,
+    /// Hq.
+    pub hidden: u32,
+    /// A.
+    pub outputs: u32,
+    /// Negative slope of the hidden layer.
+    pub slope: f32,
+    /// Whether all matrices have addresses and rows of whole 16 bytes.
+    pub vectors: bool,
+    /// h [B, H2].
+    pub h: In<f32>,
+    /// Wc [H2, E].
+    pub cos_weight: In<f32>,
+    /// bc [H2].
+    pub cos_bias: In<f32>,
+    /// Wh [Hq, H2].
+    pub hid_weight: In<f32>,
+    /// bh [Hq].
+    pub hid_bias: In<f32>,
+    /// Wo [A, Hq].
+    pub out_weight: In<f32>,
+    /// bo [A].
+    pub out_bias: In<f32>,
+}
+
+/// Where tau comes from.
+#[derive(Clone, Copy)]
+pub struct Taus {
+    /// tau [B, N].
+    pub taus: InOut<f32>,
+    /// Draw it and write it there; else it is read.
+    pub draw: bool,
+    /// Key of the draws.
+    pub seed: u64,
+    /// Number of the step.
+    pub step: u64,
+    /// What the draws are for.
+    pub stream: philox::Stream,
+}
+
+impl Taus {
+    #[inline(always)]
+    fn get(&self, index: u32) -> f32 {
+        if self.draw {
+            philox::uniform(philox::draw(self.seed, self.step, self.stream, index, 0)[0])
+        } else {
+            self.taus.get(index)
+        }
+    }
+}
+
+/// The samples of a lane's rows, counted from the tile's first: of 16 i + g at 2i, of 16 i + g + 8 at 2i + 1.
+pub type RowSamples = [u32; 8];
+
+/// The samples of a lane's rows of phi.
+#[inline(always)]
+pub fn row_samples<S: Size>(split: &Split) -> RowSamples {
+    let first = Embed::<S>::corner().0 + thread::lane() / 4;
+    let mut samples = [0; 8];
+    unroll8!(i < 2 * Embed::<S>::TM => {
+        samples[i] = split.sample(first + 8 * i as u32);
+    });
+    samples
+}
+
+/// Writes the row of h for rows without sample. Other threads see it after a barrier.
+#[inline(always)]
+pub fn clear_row<S: Size>(split: &Split) {
+    let index = thread::thread_idx();
+    if index < S::CHUNK / 2 {
+        let (odd, quad) = (index / (S::CHUNK / 4), index % (S::CHUNK / 4));
+        Memory::<S>::trunk(odd).set4(split.samples, quad, [0.0; 4]);
+    }
+}
+
+/// cos(pi j tau), j up to 256, the product j tau as exact as two floats are: with it alone the angle would be off by up
+/// to j 2^-25 half turns.
+#[inline(always)]
+fn cos_pi(j: u32, tau: f32) -> f32 {
+    let j = j as f32;
+    let product = j * tau;
+    let rest = math::fma(j, tau, -product);
+    let half = 0.5 * product;
+    math::cos_2pi(math::fma(0.5, rest, half - math::round(half)))
+}
+
+/// Two biases of neighbouring columns, zero where there is none.
+#[inline(always)]
+fn two(bias: &In<f32>, at: u32, len: u32) -> [f32; 2] {
+    [if at < len { bias.get(at) } else { 0.0 }, if at + 1 < len { bias.get(at + 1) } else { 0.0 }]
+}
+
+/// u where positive, slope * u elsewhere.
+#[inline(always)]
+fn leaky(u: f32, slope: f32) -> f32 {
+    if u > 0.0 { u } else { slope * u }
+}
+
+/// 0 where negative; NaN stays.
+#[inline(always)]
+fn relu(u: f32) -> f32 {
+    if u < 0.0 { 0.0 } else { u }
+}
+
+impl Head {
+    /// Groups of [`OUTPUTS`] outputs.
+    #[inline(always)]
+    pub fn output_groups(&self) -> u32 {
+        self.outputs.div_ceil(OUTPUTS)
+    }
+
+    /// Chunks of trunk features.
+    #[inline(always)]
+    pub fn chunks<S: Size>(&self) -> u32 {
+        self.trunk.div_ceil(S::CHUNK)
+    }
+
+    /// Starts copying a chunk of the cosine layer's weight and of h, as one group.
+    #[inline(always)]
+    pub fn copy_embed<S: Size>(&self, place: &Place, split: &Split, chunk: u32) {
+        if chunk < self.chunks::<S>() {
+            let at = chunk * S::CHUNK;
+            let vectors = self.vectors;
+            let weight = Source {
+                matrix: self.cos_weight,
+                columns: self.cosines,
+                rows: self.trunk,
+                row: at,
+                column: 0,
+                vectors,
+            };
+            weight.copy(Memory::<S>::cos_weight(), S::CHUNK);
+            let h = Source {
+                matrix: self.h,
+                columns: self.trunk,
+                rows: self.batch,
+                row: place.first,
+                column: at,
+                vectors,
+            };
+            h.copy(Memory::<S>::trunk(chunk % 2), split.samples);
+        }
+        shared::copy_commit();
+    }
+
+    /// Starts copying a chunk of the hidden layer's weight, as one group.
+    #[inline(always)]
+    pub fn copy_hidden<S: Size>(&self, chunk: u32) {
+        if chunk < self.chunks::<S>() {
+            let weight = Source {
+                matrix: self.hid_weight,
+                columns: self.trunk,
+                rows: self.hidden,
+                row: 0,
+                column: chunk * S::CHUNK,
+                vectors: self.vectors,
+            };
+            weight.copy(Memory::<S>::hid_weight(), S::HIDDEN);
+        }
+        shared::copy_commit();
+    }
+
+    /// Starts copying a group of the output layer's rows.
+    #[inline(always)]
+    pub fn copy_outputs<S: Size>(&self, group: u32) {
+        let weight = Source {
+            matrix: self.out_weight,
+            columns: self.hidden,
+            rows: self.outputs,
+            row: group * OUTPUTS,
+            column: 0,
+            vectors: self.vectors,
+        };
+        weight.copy(Memory::<S>::out_weight(), OUTPUTS);
+        shared::copy_commit();
+    }
+
+    /// Gets or draws the tile's taus and writes their cosines; rows that do not exist get zeros.
+    #[inline(always)]
+    pub fn write_cosines<S: Size>(&self, place: &Place, taus: &Taus) {
+        let row = thread::thread_idx() % S::ROWS;
+        let part = thread::thread_idx() / S::ROWS;
+        let exists = row < place.rows;
+        let tau = if exists { taus.get(place.first_row + row) } else { 0.0 };
+        if part == 0 {
+            Memory::<S>::taus().set(row, tau);
+            if exists && taus.draw {
+                taus.taus.set(place.first_row + row, tau);
+            }
+        }
+        let mut quad = part;
+        while quad < S::COSINES / 4 {
+            let mut cosines = [0.0; 4];
+            unroll4!(e < 4 => {
+                let j = 4 * quad + e as u32;
+                if exists && j < self.cosines {
+                    cosines[e] = cos_pi(j + 1, tau);
+                }
+            });
+            Memory::<S>::cosines().set4(row, quad, cosines);
+            quad += THREADS / S::ROWS;
+        }
+    }
+
+    /// phi of a chunk, which stays in registers, and x, which goes to shared memory. Reads the cosines, the chunk's weight
+    /// and h there.
+    #[inline(always)]
+    pub fn embed<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> Fragments {
+        let first = chunk * S::CHUNK + Embed::<S>::corner().1 + 2 * (thread::lane() % 4);
+        let mut bias = [[0.0; 2]; 8];
+        unroll8!(j < Embed::<S>::TN => {
+            bias[j] = two(&self.cos_bias, first + 8 * j as u32, self.trunk);
+        });
+        let mut phi = ZERO;
+        let (cosines, weight) = (Memory::<S>::cosines(), Memory::<S>::cos_weight());
+        multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
+        let (trunk, x) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::x());
+        each_tile!(Embed<S>, (at, i, row, column) => {
+            let [b0, b1] = bias[at % Embed::<S>::TN];
+            let p = phi[at];
+            let p = [relu(p[0] + b0), relu(p[1] + b1), relu(p[2] + b0), relu(p[3] + b1)];
+            let upper = trunk.get2(samples[2 * i], column);
+            let lower = trunk.get2(samples[2 * i + 1], column);
+            x.set2(row, column, [upper[0] * p[0], upper[1] * p[1]]);
+            x.set2(row + 8, column, [lower[0] * p[2], lower[1] * p[3]]);
+            phi[at] = p;
+        });
+        phi
+    }
+
+    /// Wh x of the tile. [`Head::copy_embed`] of chunk 0 is under way, and the cosines are being written. At the end no
+    /// thread reads x or a weight any more.
+    #[inline(always)]
+    pub fn hidden_sums<E: Arithmetic, S: Size>(
+        &self,
+        place: &Place,
+        split: &Split,
+        samples: &RowSamples,
+    ) -> Fragments {
+        let mut sums = ZERO;
+        let chunks = self.chunks::<S>();
+        let mut chunk = 0;
+        while chunk < chunks {
+            shared::copy_wait::<0>();
+            // The chunk's cosine weight and h (first the cosines, too) are there; x and the hidden weight have been read.
+            thread::sync();
+            self.copy_hidden::<S>(chunk);
+            self.embed::<E, S>(chunk, samples);
+            shared::copy_wait::<0>();
+            thread::sync(); // x and the hidden weight are there, the cosine weight has been read
+            self.copy_embed::<S>(place, split, chunk + 1);
+            multiply::<E, Hide<S>, AlongK, AlongK>(
+                Memory::<S>::x(),
+                Memory::<S>::hid_weight(),
+                S::CHUNK,
+                &mut sums,
+            );
+            chunk += 1;
+        }
+        thread::sync(); // x and the hidden weight have been read
+        sums
+    }
+
+    /// u1 from Wh x, to shared memory.
+    #[inline(always)]
+    pub fn store_hidden<S: Size>(&self, sums: &Fragments) {
+        let hidden = Memory::<S>::hidden();
+        each_tile!(Hide<S>, (at, _i, row, column) => {
+            let ([b0, b1], u) = (two(&self.hid_bias, column, self.hidden), sums[at]);
+            hidden.set2(row, column, [leaky(u[0] + b0, self.slope), leaky(u[1] + b1, self.slope)]);
+            hidden.set2(row + 8, column, [leaky(u[2] + b0, self.slope), leaky(u[3] + b1, self.slope)]);
+        });
+    }
+
+    /// z of a group of outputs, to shared memory. Reads u1 and the group's weight there.
+    #[inline(always)]
+    pub fn outputs<E: Arithmetic, S: Size>(&self, group: u32) {
+        let mut z = ZERO;
+        let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::out_weight());
+        multiply::<E, Quantiles<S>, AlongK, AlongK>(hidden, weight, S::HIDDEN, &mut z);
+        let outputs = Memory::<S>::outputs();
+        each_tile!(Quantiles<S>, (at, _i, row, column) => {
+            let ([b0, b1], z) = (two(&self.out_bias, group * OUTPUTS + column, self.outputs), z[at]);
+            outputs.set2(row, column, [z[0] + b0, z[1] + b1]);
+            outputs.set2(row + 8, column, [z[2] + b0, z[3] + b1]);
+        });
+    }
+}

@@ -1,0 +1,310 @@
+//! The host's side: which tile size, how many blocks, what is in a launch, and what its contract checks.
+
+use cuda_std::{Buf, Kernel};
+
+use super::backward::Plane;
+use super::product;
+use super::size::{
+    Embed, GradEmbed, GradHide, GradOut, Hide, Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, Memory, OUTPUTS,
+    Part, Quantiles, Size, Small, Split,
+};
+use crate::action;
+
+/// Arithmetic of the products.
+pub use crate::kernels::gemm::Arithmetic;
+
+/// Most trunk features.
+pub const MAX_TRUNK: u32 = 1024;
+
+/// Tile sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TileSize {
+    /// 128 rows a block, up to 128 hidden units and 64 cosines.
+    Small,
+    /// 64 rows, up to 256 hidden units and 64 cosines.
+    Medium,
+    /// 32 rows, up to 512 hidden units and 256 cosines.
+    Large,
+}
+
+/// The smallest size for a head; `None` where no kernel is large enough: above 512 hidden units or 256 cosines.
+pub fn choose(hidden: u32, cosines: u32) -> Option<TileSize> {
+    let fits = |most_hidden, most_cosines| hidden <= most_hidden && cosines <= most_cosines;
+    if fits(Small::HIDDEN, Small::COSINES) {
+        Some(TileSize::Small)
+    } else if fits(Medium::HIDDEN, Medium::COSINES) {
+        Some(TileSize::Medium)
+    } else if fits(Large::HIDDEN, Large::COSINES) {
+        Some(TileSize::Large)
+    } else {
+        None
+    }
+}
+
+impl TileSize {
+    /// Floats of one block's plane of gradients.
+    pub fn plane(self, trunk: u32, outputs: u32) -> usize {
+        let floats = match self {
+            TileSize::Small => plane::<Small>(trunk, outputs),
+            TileSize::Medium => plane::<Medium>(trunk, outputs),
+            TileSize::Large => plane::<Large>(trunk, outputs),
+        };
+        floats as usize
+    }
+
+    /// Blocks of a launch that may have up to `most`: none is without samples.
+    pub fn blocks(self, batch: u32, quantiles: u32, most: u32) -> u32 {
+        match self {
+            TileSize::Small => blocks::<Small>(batch, quantiles, most),
+            TileSize::Medium => blocks::<Medium>(batch, quantiles, most),
+            TileSize::Large => blocks::<Large>(batch, quantiles, most),
+        }
+    }
+}
+
+/// Sizes of the head and of the batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// B.
+    pub batch: u32,
+    /// H2.
+    pub trunk: u32,
+    /// E.
+    pub cosines: u32,
+    /// Hq.
+    pub hidden: u32,
+    /// A: the sum of the branches' actions.
+    pub outputs: u32,
+    /// D.
+    pub branches: u32,
+    /// n_d, packed.
+    pub sizes: u64,
+    /// N.
+    pub quantiles: u32,
+    /// N'.
+    pub targets: u32,
+    /// Negative slope of the hidden layer, 0 to 1.
+    pub slope: f32,
+}
+
+/// The trunk's features and the head's parameters, as views of the flat buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadBuffers {
+    /// [B, H2].
+    pub h: Buf<f32>,
+    /// [H2, E].
+    pub cos_weight: Buf<f32>,
+    /// [H2].
+    pub cos_bias: Buf<f32>,
+    /// [Hq, H2].
+    pub hid_weight: Buf<f32>,
+    /// [Hq].
+    pub hid_bias: Buf<f32>,
+    /// [A, Hq], the branches' rows one after the other.
+    pub out_weight: Buf<f32>,
+    /// [A].
+    pub out_bias: Buf<f32>,
+}
+
+impl HeadBuffers {
+    /// Whether everything that is copied to shared memory lies in whole 16 bytes.
+    pub fn vectors(&self, shape: &Shape) -> bool {
+        whole_vectors(
+            [shape.trunk, shape.cosines, shape.hidden],
+            [self.h, self.cos_weight, self.hid_weight, self.out_weight],
+        )
+    }
+}
+
+/// The rest of a target kernel's arguments; see there.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetArguments {
+    /// [`super::SELECT_AND_GATHER`], [`super::SELECT`] or [`super::GATHER`].
+    pub mode: u32,
+    /// Whether tau' is drawn.
+    pub draw: bool,
+    /// Most blocks.
+    pub blocks: u32,
+    /// Key of the draws.
+    pub seed: u64,
+    /// `clock`'s words.
+    pub clock_words: Buf<u64>,
+    /// [B, N'].
+    pub taus: Buf<f32>,
+    /// [B].
+    pub greedy: Buf<u64>,
+    /// [B, D, N'].
+    pub next: Buf<f32>,
+}
+
+/// The rest of a loss kernel's arguments; see there.
+#[derive(Clone, Copy, Debug)]
+pub struct LossArguments {
+    /// Where the Huber loss becomes linear.
+    pub kappa: f32,
+    /// Whether tau is drawn.
+    pub draw: bool,
+    /// Most blocks.
+    pub blocks: u32,
+    /// Key of the draws.
+    pub seed: u64,
+    /// `clock`'s words.
+    pub clock_words: Buf<u64>,
+    /// [B, N].
+    pub taus: Buf<f32>,
+    /// [B, D, N'].
+    pub next: Buf<f32>,
+    /// [B].
+    pub actions: Buf<u64>,
+    /// [B].
+    pub rewards: Buf<f32>,
+    /// [B].
+    pub discounts: Buf<f32>,
+    /// [B].
+    pub weights: Buf<f32>,
+    /// [B].
+    pub loss: Buf<f32>,
+    /// [B, H2].
+    pub dh: Buf<f32>,
+    /// [blocks, plane].
+    pub planes: Buf<f32>,
+}
+
+/// A reduction's arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct ReduceArguments {
+    /// Most blocks, as in the loss kernel's arguments.
+    pub blocks: u32,
+    /// [blocks, plane].
+    pub planes: Buf<f32>,
+    /// dWc [H2, E], dbc [H2], dWh [Hq, H2], dbh [Hq], dWo [A, Hq], dbo [A].
+    pub gradients: [Buf<f32>; 6],
+}
+
+/// The target kernels.
+pub trait TargetKernel: Kernel {
+    /// A launch; `check` says whether the arguments keep the contract.
+    fn new(shape: &Shape, head: &HeadBuffers, more: &TargetArguments) -> Self;
+}
+
+/// The loss kernels.
+pub trait LossKernel: Kernel {
+    /// A launch; `check` says whether the arguments keep the contract.
+    fn new(shape: &Shape, head: &HeadBuffers, more: &LossArguments) -> Self;
+}
+
+/// The reductions.
+pub trait ReduceKernel: Kernel {
+    /// A launch; `check` says whether the arguments keep the contract.
+    fn new(shape: &Shape, more: &ReduceArguments) -> Self;
+}
+
+/// Groups of samples that are worked on together: most blocks of a launch.
+pub fn groups<S: Size>(batch: u32, quantiles: u32) -> u32 {
+    Split::new::<S>(quantiles).groups(batch)
+}
+
+/// Blocks of a launch that may have up to `most`.
+pub fn blocks<S: Size>(batch: u32, quantiles: u32, most: u32) -> u32 {
+    groups::<S>(batch, quantiles).min(most)
+}
+
+/// Floats of a plane.
+pub fn plane<S: Size>(trunk: u32, outputs: u32) -> u64 {
+    if trunk > MAX_TRUNK || outputs > MAX_OUTPUTS {
+        return u64::from(u32::MAX); // refused by another relation, but all of them may be evaluated
+    }
+    Plane::new::<S>(trunk, outputs).len.into()
+}
+
+/// Whether the size's kernels can do the head.
+pub fn head_size<S: Size>(trunk: u32, cosines: u32, hidden: u32, outputs: u32) -> bool {
+    (1..=MAX_TRUNK).contains(&trunk)
+        && (1..=S::COSINES).contains(&cosines)
+        && (1..=S::HIDDEN).contains(&hidden)
+        && (1..=MAX_OUTPUTS).contains(&outputs)
+}
+
+/// Whether the size's kernels can do the head and all buffers are as large and aligned as they say.
+#[allow(clippy::too_many_arguments)] // a kernel's arguments one by one
+pub fn head_fits<S: Size>(
+    batch: u32,
+    trunk: u32,
+    cosines: u32,
+    hidden: u32,
+    outputs: u32,
+    vectors: u32,
+    h: Buf<f32>,
+    parameters: [Buf<f32>; 6],
+) -> bool {
+    let size = |a: u32, b: u32| a as usize * b as usize;
+    let needed = [
+        size(trunk, cosines),
+        size(trunk, 1),
+        size(hidden, trunk),
+        size(hidden, 1),
+        size(outputs, hidden),
+        size(outputs, 1),
+    ];
+    let [cos_weight, _, hid_weight, _, out_weight, _] = parameters;
+    batch >= 1
+        && head_size::<S>(trunk, cosines, hidden, outputs)
+        && h.len() >= size(batch, trunk)
+        && u32::try_from(size(batch, trunk)).is_ok()
+        && parameters.iter().zip(needed).all(|(buffer, needed)| buffer.len() >= needed)
+        && match vectors {
+            0 => true,
+            1 => whole_vectors([trunk, cosines, hidden], [h, cos_weight, hid_weight, out_weight]),
+            _ => false,
+        }
+}
+
+fn whole_vectors(columns: [u32; 3], buffers: [Buf<f32>; 4]) -> bool {
+    columns.iter().all(|n| n.is_multiple_of(4)) && buffers.into_iter().all(aligned)
+}
+
+/// Whether a buffer begins at whole 16 bytes.
+pub fn aligned(buffer: Buf<f32>) -> bool {
+    buffer.addr().is_multiple_of(16)
+}
+
+/// Whether there are 1 to 8 branches, each with an action, and their actions are the outputs.
+pub fn branches_fit(branches: u32, sizes: u64, outputs: u32) -> bool {
+    (1..=MAX_BRANCHES).contains(&branches)
+        && (0..branches).all(|d| action::branch(sizes, d) > 0)
+        && (0..branches).map(|d| action::branch(sizes, d)).sum::<u32>() == outputs
+}
+
+/// Tensor-core instructions of a product, all loops written out.
+const fn mmas<E: product::Arithmetic, P: Part>(depth: u32) -> u32 {
+    (P::TM * P::TN) as u32 * (depth / E::MMA_DEPTH)
+}
+
+/// Most tensor-core instructions of a target kernel.
+pub const fn target_mmas<E: product::Arithmetic, S: Size>() -> u32 {
+    mmas::<E, Embed<S>>(S::COSINES) + mmas::<E, Hide<S>>(S::CHUNK) + mmas::<E, Quantiles<S>>(S::HIDDEN)
+}
+
+/// Most tensor-core instructions of a loss kernel.
+pub const fn loss_mmas<E: product::Arithmetic, S: Size>() -> u32 {
+    target_mmas::<E, S>()
+        + mmas::<E, GradOut<S>>(S::ROWS)
+        + mmas::<E, Hide<S>>(OUTPUTS)
+        + mmas::<E, Embed<S>>(S::COSINES)
+        + mmas::<E, GradHide<S>>(S::ROWS)
+        + mmas::<E, Embed<S>>(S::HIDDEN)
+        + mmas::<E, GradEmbed<S>>(S::ROWS)
+}
+
+/// Most shuffles of a loss kernel: the samples' losses, and the biases' gradients.
+pub const fn loss_shuffles<E: product::Arithmetic, S: Size>() -> u32 {
+    let rows = 2 * (GradOut::<S>::TM + GradHide::<S>::TM + GradEmbed::<S>::TM) as u32;
+    5 + rows * E::SHUFFLES
+}
+
+const _: () = {
+    // More is refused by every device.
+    assert!(Memory::<Small>::BYTES <= 227 * 1024);
+    assert!(Memory::<Medium>::BYTES <= 227 * 1024);
+    assert!(Memory::<Large>::BYTES <= 227 * 1024);
+};

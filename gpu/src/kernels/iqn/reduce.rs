@@ -1,0 +1,111 @@
+//! Adds the blocks' planes in order and puts each number where its parameter's gradient is.
+//!
+//! A block adds 64 groups of four floats; its four groups of threads take a quarter of the planes each, and their sums are
+//! added in order. Reads follow the planes' own order.
+
+use cuda_std::prelude::*;
+
+use super::backward::{Plane, fragment_place};
+use super::size::{GradEmbed, GradHide, GradOut, OUTPUTS, Size};
+
+/// Floats of a plane that one block adds.
+pub const FLOATS_PER_BLOCK: u32 = 256;
+/// Threads that share the planes of one group of floats.
+const SHARES: u32 = 4;
+
+/// Sizes of the head, and where the gradients go.
+#[derive(Clone, Copy)]
+pub struct Gradients {
+    /// H2.
+    pub trunk: u32,
+    /// E.
+    pub cosines: u32,
+    /// Hq.
+    pub hidden: u32,
+    /// A.
+    pub outputs: u32,
+    /// dWc [H2, E].
+    pub cos_weight: Out<f32>,
+    /// dbc [H2].
+    pub cos_bias: Out<f32>,
+    /// dWh [Hq, H2].
+    pub hid_weight: Out<f32>,
+    /// dbh [Hq].
+    pub hid_bias: Out<f32>,
+    /// dWo [A, Hq].
+    pub out_weight: Out<f32>,
+    /// dbo [A].
+    pub out_bias: Out<f32>,
+}
+
+/// One block's floats.
+#[inline(always)]
+pub fn run<S: Size>(planes: &In<f32>, count: u32, to: &Gradients) {
+    let plane = Plane::new::<S>(to.trunk, to.outputs);
+    let parts = shared::array::<f32>(0, FLOATS_PER_BLOCK * SHARES);
+    let (share, group) = (thread::thread_idx() / 64, thread::thread_idx() % 64);
+    let first = thread::block_idx() * FLOATS_PER_BLOCK;
+    let at = first + 4 * group;
+    if at < plane.len {
+        let each = count.div_ceil(SHARES);
+        let from = share * each;
+        let end = if from + each < count { from + each } else { count };
+        let mut sum = [0.0f32; 4];
+        let mut p = from;
+        while p < end {
+            let four = planes.get4(p * plane.len + at);
+            sum = [sum[0] + four[0], sum[1] + four[1], sum[2] + four[2], sum[3] + four[3]];
+            p += 1;
+        }
+        parts.set4(share * FLOATS_PER_BLOCK + 4 * group, sum);
+    }
+    thread::sync(); // all shares' sums are there
+    let index = thread::thread_idx();
+    if first + index < plane.len {
+        let get = |share: u32| parts.get(share * FLOATS_PER_BLOCK + index);
+        let sum = ((get(0) + get(1)) + get(2)) + get(3);
+        to.store::<S>(&plane, first + index, sum);
+    }
+}
+
+impl Gradients {
+    /// Puts the float that is at `at` in a plane where it belongs. Padding belongs nowhere.
+    #[inline(always)]
+    fn store<S: Size>(&self, plane: &Plane, at: u32, sum: f32) {
+        if at < plane.cos_weight {
+            let size = S::HIDDEN * S::CHUNK;
+            let (chunk, offset) = (at / size, at % size);
+            let (unit, column) = fragment_place::<GradHide<S>>(offset);
+            let feature = chunk * S::CHUNK + column;
+            if unit < self.hidden && feature < self.trunk {
+                self.hid_weight.set(unit * self.trunk + feature, sum);
+            }
+        } else if at < plane.out_weight {
+            let size = S::CHUNK * S::COSINES;
+            let (chunk, offset) = ((at - plane.cos_weight) / size, (at - plane.cos_weight) % size);
+            let (row, cosine) = fragment_place::<GradEmbed<S>>(offset);
+            let feature = chunk * S::CHUNK + row;
+            if feature < self.trunk && cosine < self.cosines {
+                self.cos_weight.set(feature * self.cosines + cosine, sum);
+            }
+        } else if at < plane.hid_bias {
+            let size = OUTPUTS * S::HIDDEN;
+            let (group, offset) = ((at - plane.out_weight) / size, (at - plane.out_weight) % size);
+            let (row, unit) = fragment_place::<GradOut<S>>(offset);
+            let output = group * OUTPUTS + row;
+            if output < self.outputs && unit < self.hidden {
+                self.out_weight.set(output * self.hidden + unit, sum);
+            }
+        } else if at < plane.cos_bias {
+            if at - plane.hid_bias < self.hidden {
+                self.hid_bias.set(at - plane.hid_bias, sum);
+            }
+        } else if at < plane.out_bias {
+            if at - plane.cos_bias < self.trunk {
+                self.cos_bias.set(at - plane.cos_bias, sum);
+            }
+        } else if at - plane.out_bias < self.outputs {
+            self.out_bias.set(at - plane.out_bias, sum);
+        }
+    }
+}

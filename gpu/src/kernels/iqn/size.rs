@@ -1,0 +1,319 @@
+//! Tile sizes: how many rows (pairs of sample and quantile) a block works on at once, what widths fit, how the warps
+//! share each product, and where everything lies in shared memory.
+
+use core::marker::PhantomData;
+
+use cuda_std::prelude::*;
+
+use super::tile::{Tile, opaque};
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// Outputs that are computed at once.
+pub const OUTPUTS: u32 = 32;
+/// Most quantiles of a sample, online or target.
+pub const MAX_QUANTILES: u32 = 64;
+/// Most outputs: branches times their actions.
+pub const MAX_OUTPUTS: u32 = 512;
+/// Most branches.
+pub const MAX_BRANCHES: u32 = 8;
+
+/// A tile size.
+pub trait Size {
+    /// Rows of a tile.
+    const ROWS: u32;
+    /// Most hidden units.
+    const HIDDEN: u32;
+    /// Most cosines.
+    const COSINES: u32;
+    /// Columns of x (trunk features) that are worked on at once.
+    const CHUNK: u32;
+}
+
+/// For up to 128 hidden units and 64 cosines: the defaults.
+pub struct Small;
+/// For up to 256 hidden units and 64 cosines.
+pub struct Medium;
+/// For up to 512 hidden units and 256 cosines.
+pub struct Large;
+
+impl Size for Small {
+    const ROWS: u32 = 128;
+    const HIDDEN: u32 = 128;
+    const COSINES: u32 = 64;
+    const CHUNK: u32 = 64;
+}
+
+impl Size for Medium {
+    const ROWS: u32 = 64;
+    const HIDDEN: u32 = 256;
+    const COSINES: u32 = 64;
+    const CHUNK: u32 = 64;
+}
+
+impl Size for Large {
+    const ROWS: u32 = 32;
+    const HIDDEN: u32 = 512;
+    const COSINES: u32 = 256;
+    const CHUNK: u32 = 32;
+}
+
+/// One product's tile of C and its share for each of the eight warps: `TM` by `TN` tensor-core tiles of 16 x 8.
+pub trait Part {
+    /// Rows of C.
+    const ROWS: u32;
+    /// Columns of C.
+    const COLUMNS: u32;
+    /// Warps along the columns.
+    const ACROSS: u32 = 8 / warps_along_rows(Self::ROWS, Self::COLUMNS);
+    /// Tensor-core tiles of a warp along the rows, at most 4.
+    const TM: usize = (Self::ROWS / 16 * Self::ACROSS / 8) as usize;
+    /// Tensor-core tiles of a warp along the columns, at most 8.
+    const TN: usize = (Self::COLUMNS / 8 / Self::ACROSS) as usize;
+
+    /// The warp's first row and column of C.
+    #[inline(always)]
+    fn corner() -> (u32, u32) {
+        let warp = opaque(thread::warp());
+        (warp / Self::ACROSS * 16 * Self::TM as u32, warp % Self::ACROSS * 8 * Self::TN as u32)
+    }
+}
+
+/// The division of eight warps that reads least from shared memory: a warp reads its rows of A and its columns of B.
+const fn warps_along_rows(rows: u32, columns: u32) -> u32 {
+    let (mut best, mut best_reads) = (0, u32::MAX);
+    let mut warps = 1;
+    while warps <= 8 {
+        let across = 8 / warps;
+        if rows.is_multiple_of(16 * warps) && columns.is_multiple_of(8 * across) {
+            let (tm, tn) = (rows / (16 * warps), columns / (8 * across));
+            let reads = 2 * tm + tn;
+            // Beyond these a lane's part of C does not fit its registers.
+            if tm <= 4 && tn <= 8 && tm * tn <= 16 && reads < best_reads {
+                (best, best_reads) = (warps, reads);
+            }
+        }
+        warps *= 2;
+    }
+    assert!(best > 0);
+    best
+}
+
+macro_rules! parts {
+    ($($(#[$doc:meta])* $name:ident = $rows:expr, $columns:expr;)*) => { $(
+        $(#[$doc])*
+        pub struct $name<S>(PhantomData<S>);
+
+        impl<S: Size> Part for $name<S> {
+            const ROWS: u32 = $rows;
+            const COLUMNS: u32 = $columns;
+        }
+    )* };
+}
+
+parts! {
+    /// phi, and dx: rows by trunk features.
+    Embed = S::ROWS, S::CHUNK;
+    /// u1, and du1: rows by hidden units.
+    Hide = S::ROWS, S::HIDDEN;
+    /// z: rows by outputs.
+    Quantiles = S::ROWS, OUTPUTS;
+    /// dWo: outputs by hidden units.
+    GradOut = OUTPUTS, S::HIDDEN;
+    /// dWh: hidden units by trunk features.
+    GradHide = S::HIDDEN, S::CHUNK;
+    /// dWc: trunk features by cosines.
+    GradEmbed = S::CHUNK, S::COSINES;
+}
+
+/// A block's shared memory.
+pub struct Memory<S>(PhantomData<S>);
+
+impl<S: Size> Memory<S> {
+    /// Most samples of a tile: as many as the targets of [`Memory::targets`] and the means of [`Memory::MEANS`] allow.
+    pub const SAMPLES: u32 = S::ROWS * S::CHUNK / (MAX_BRANCHES * MAX_QUANTILES);
+
+    const HIDDEN: u32 = 0;
+    const COSINES: u32 = Self::HIDDEN + S::ROWS * S::HIDDEN;
+    const X: u32 = Self::COSINES + S::ROWS * S::COSINES;
+    const D: u32 = Self::X + S::ROWS * S::CHUNK;
+    const COS_WEIGHT: u32 = Self::D + S::ROWS * S::CHUNK;
+    const HID_WEIGHT: u32 = Self::COS_WEIGHT + S::CHUNK * S::COSINES;
+    const TRUNK: u32 = Self::HID_WEIGHT + S::HIDDEN * S::CHUNK;
+    const ITEMS: u32 = Self::TRUNK + 2 * (Self::SAMPLES + 1) * S::CHUNK;
+    const TAUS: u32 = Self::ITEMS + 2 * S::ROWS * MAX_BRANCHES;
+    const CHOSEN: u32 = Self::TAUS + S::ROWS;
+    /// Bytes of it.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub const BYTES: u32 = 4 * (Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES);
+
+    const fn tile(first: u32, rows: u32, width: u32) -> Tile {
+        Tile { start: 4 * first, rows, width }
+    }
+
+    /// u1, later du1 [rows, hidden].
+    pub const fn hidden() -> Tile {
+        Self::tile(Self::HIDDEN, S::ROWS, S::HIDDEN)
+    }
+
+    /// cos(pi j tau) [rows, cosines].
+    pub const fn cosines() -> Tile {
+        Self::tile(Self::COSINES, S::ROWS, S::COSINES)
+    }
+
+    /// x [rows, chunk].
+    pub const fn x() -> Tile {
+        Self::tile(Self::X, S::ROWS, S::CHUNK)
+    }
+
+    /// d phi [rows, chunk].
+    pub const fn d_phi() -> Tile {
+        Self::tile(Self::D, S::ROWS, S::CHUNK)
+    }
+
+    /// z, later dz [rows, outputs], of up to [`OUTPUTS`] outputs, where d phi will be.
+    pub const fn outputs() -> Tile {
+        Self::tile(Self::D, S::ROWS, OUTPUTS)
+    }
+
+    /// A chunk of the cosine layer's weight [chunk, cosines].
+    pub const fn cos_weight() -> Tile {
+        Self::tile(Self::COS_WEIGHT, S::CHUNK, S::COSINES)
+    }
+
+    /// A chunk of the hidden layer's weight [hidden, chunk].
+    pub const fn hid_weight() -> Tile {
+        Self::tile(Self::HID_WEIGHT, S::HIDDEN, S::CHUNK)
+    }
+
+    /// Rows of the output layer's weight [outputs, hidden], where the hidden layer's is at other times.
+    pub const fn out_weight() -> Tile {
+        Self::tile(Self::HID_WEIGHT, OUTPUTS, S::HIDDEN)
+    }
+
+    /// A chunk of the trunk's features [samples + 1, chunk], for even and odd chunks. The last row is zero: the features
+    /// of rows that belong to no sample.
+    #[inline(always)]
+    pub fn trunk(odd: u32) -> Tile {
+        let rows = Self::SAMPLES + 1;
+        Tile { start: 4 * (Self::TRUNK + odd * rows * S::CHUNK), rows, width: S::CHUNK }
+    }
+
+    /// Targets [samples, branches, target quantiles], where x is at other times.
+    #[inline(always)]
+    pub fn targets() -> Shared<f32> {
+        shared::array(4 * Self::X, S::ROWS * S::CHUNK)
+    }
+
+    /// Two floats for each row and branch: dL/dz of the action taken [branch, row], then the row's loss.
+    #[inline(always)]
+    pub fn items() -> Shared<f32> {
+        shared::array(4 * Self::ITEMS, 2 * S::ROWS * MAX_BRANCHES)
+    }
+
+    /// Sums of the outputs over a sample's quantiles [samples, MAX_OUTPUTS]. They outlive one forward pass where a sample
+    /// has several tiles, and only there x is in their way.
+    #[inline(always)]
+    pub fn sums(several_tiles: bool) -> Shared<f32> {
+        // One sample then.
+        let at = if several_tiles { Self::ITEMS } else { Self::X };
+        shared::array(4 * at, if several_tiles { MAX_OUTPUTS } else { S::ROWS * S::CHUNK })
+    }
+
+    /// tau [rows].
+    #[inline(always)]
+    pub fn taus() -> Shared<f32> {
+        shared::array(4 * Self::TAUS, S::ROWS)
+    }
+
+    /// Greedy actions [samples, MAX_BRANCHES].
+    #[inline(always)]
+    pub fn chosen() -> Shared<u32> {
+        shared::array(4 * Self::CHOSEN, Self::SAMPLES * MAX_BRANCHES)
+    }
+}
+
+const _: () = {
+    // One row's sums where a sample has several tiles; only the large size has fewer rows than quantiles.
+    assert!(2 * Large::ROWS * MAX_BRANCHES >= MAX_OUTPUTS);
+    assert!(Small::ROWS >= MAX_QUANTILES && Medium::ROWS >= MAX_QUANTILES);
+    assert!(Memory::<Small>::SAMPLES * MAX_OUTPUTS <= Small::ROWS * Small::CHUNK);
+    // The scratch rows of d phi hold a tile of outputs, and the hidden weight's chunk rows of the output weight.
+    assert!(Small::CHUNK >= OUTPUTS && Medium::CHUNK >= OUTPUTS && Large::CHUNK >= OUTPUTS);
+};
+
+/// Which rows of which samples a tile has: several whole samples, or a part of one that has more quantiles than a tile
+/// has rows.
+#[derive(Clone, Copy)]
+pub struct Split {
+    /// Quantiles of a sample, at least 1.
+    pub quantiles: u32,
+    /// Samples of a tile.
+    pub samples: u32,
+    /// Tiles of a sample.
+    pub pieces: u32,
+    /// Rows of a sample in one tile.
+    pub rows: u32,
+}
+
+impl Split {
+    /// For a number of quantiles.
+    #[inline(always)]
+    pub fn new<S: Size>(quantiles: u32) -> Split {
+        // Not zero by contract; said so, because a division by zero would be a panic in the PTX.
+        let quantiles = if quantiles > 0 { quantiles } else { 1 };
+        let fit = S::ROWS / quantiles;
+        let most = Memory::<S>::SAMPLES;
+        let samples = if fit > most {
+            most
+        } else if fit > 0 {
+            fit
+        } else {
+            1
+        };
+        let rows = if quantiles < S::ROWS { quantiles } else { S::ROWS };
+        Split { quantiles, samples, pieces: quantiles.div_ceil(S::ROWS), rows }
+    }
+
+    /// Groups of samples that are worked on together.
+    #[inline(always)]
+    pub fn groups(&self, batch: u32) -> u32 {
+        batch.div_ceil(if self.samples > 0 { self.samples } else { 1 })
+    }
+
+    /// The sample of a tile's row, counted from the tile's first; `samples` for a row without sample.
+    #[inline(always)]
+    pub fn sample(&self, row: u32) -> u32 {
+        let sample = row / if self.quantiles > 0 { self.quantiles } else { 1 };
+        if sample < self.samples { sample } else { self.samples }
+    }
+}
+
+/// One tile's place in the batch.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// First sample.
+    pub first: u32,
+    /// Index of the first row in [batch, quantiles].
+    pub first_row: u32,
+    /// First quantile of the first sample.
+    pub first_quantile: u32,
+    /// Rows that exist.
+    pub rows: u32,
+    /// Samples that exist.
+    pub samples: u32,
+}
+
+impl Place {
+    /// Piece number `piece` of the samples of group number `group`.
+    #[inline(always)]
+    pub fn new<S: Size>(split: &Split, batch: u32, group: u32, piece: u32) -> Place {
+        let first = group * split.samples;
+        let left = batch - first;
+        let samples = if split.samples < left { split.samples } else { left };
+        let first_quantile = piece * S::ROWS;
+        let rest = samples * split.quantiles - first_quantile;
+        let rows = if rest < S::ROWS { rest } else { S::ROWS };
+        Place { first, first_row: first * split.quantiles + first_quantile, first_quantile, rows, samples }
+    }
+}

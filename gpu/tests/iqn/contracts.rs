@@ -1,0 +1,195 @@
+//! What a launch must not do is refused.
+
+use cuda_std::emulator::HostBuf;
+use cuda_std::{Buf, Kernel};
+use gpu::action;
+use gpu::kernels::iqn::{
+    HeadBuffers, IqnLossFp32Large, IqnLossFp32Medium, IqnLossTf32Small, IqnReduceSmall, IqnTargetTf32Small,
+    LossArguments, LossKernel, ReduceArguments, ReduceKernel, SELECT, SELECT_AND_GATHER, Shape,
+    TargetArguments, TargetKernel, TileSize, choose,
+};
+
+const SHAPE: Shape = Shape {
+    batch: 8,
+    trunk: 16,
+    cosines: 8,
+    hidden: 12,
+    outputs: 5,
+    branches: 2,
+    sizes: 3 | 2 << 8,
+    quantiles: 4,
+    targets: 6,
+    slope: 0.01,
+};
+
+/// Memory that is large enough for everything, at a 16-byte boundary.
+struct Memory {
+    floats: HostBuf<f32>,
+    words: HostBuf<u64>,
+}
+
+impl Memory {
+    fn new() -> Memory {
+        Memory { floats: HostBuf::zeroed(1 << 20), words: HostBuf::zeroed(64) }
+    }
+
+    fn head(&self) -> HeadBuffers {
+        let f = |len: usize| self.floats.buf().slice(0, len);
+        HeadBuffers {
+            h: f(8 * 16),
+            cos_weight: f(16 * 8),
+            cos_bias: f(16),
+            hid_weight: f(12 * 16),
+            hid_bias: f(12),
+            out_weight: f(5 * 12),
+            out_bias: f(5),
+        }
+    }
+
+    fn loss(&self) -> LossArguments {
+        let f = |len: usize| self.floats.buf().slice(0, len);
+        LossArguments {
+            kappa: 1.0,
+            draw: true,
+            blocks: 132,
+            seed: 1,
+            clock_words: self.words.buf().slice(0, 4),
+            taus: f(8 * 4),
+            next: f(8 * 2 * 6),
+            actions: self.words.buf().slice(0, 8),
+            rewards: f(8),
+            discounts: f(8),
+            weights: f(8),
+            loss: f(8),
+            dh: f(8 * 16),
+            planes: f(TileSize::Small.plane(16, 5)),
+        }
+    }
+
+    fn target(&self) -> TargetArguments {
+        TargetArguments {
+            mode: SELECT_AND_GATHER,
+            draw: false,
+            blocks: 132,
+            seed: 1,
+            clock_words: self.words.buf().slice(0, 4),
+            taus: self.floats.buf().slice(0, 8 * 6),
+            greedy: self.words.buf().slice(0, 8),
+            next: self.floats.buf().slice(0, 8 * 2 * 6),
+        }
+    }
+}
+
+/// One element less.
+fn shorter<T: cuda_std::Element>(buffer: Buf<T>) -> Buf<T> {
+    buffer.slice(0, buffer.len() - 1)
+}
+
+#[test]
+fn a_loss_that_does_not_fit_is_refused() {
+    let memory = Memory::new();
+    let (head, more) = (memory.head(), memory.loss());
+    let check = |shape: &Shape, head: &HeadBuffers, more: &LossArguments| {
+        IqnLossTf32Small::new(shape, head, more).check().is_ok()
+    };
+    assert!(check(&SHAPE, &head, &more));
+    let shapes = [
+        ("no sample", Shape { batch: 0, ..SHAPE }),
+        ("more samples than buffers", Shape { batch: 9, ..SHAPE }),
+        ("more features than h", Shape { trunk: 20, ..SHAPE }),
+        ("more cosines than the size has", Shape { cosines: 65, ..SHAPE }),
+        ("more hidden units than the size has", Shape { hidden: 129, ..SHAPE }),
+        ("outputs that are not the branches'", Shape { outputs: 4, ..SHAPE }),
+        ("no branch", Shape { branches: 0, outputs: 0, ..SHAPE }),
+        ("a branch without actions", Shape { branches: 3, ..SHAPE }),
+        ("no quantile", Shape { quantiles: 0, ..SHAPE }),
+        ("too many quantiles", Shape { quantiles: 65, ..SHAPE }),
+        ("no target", Shape { targets: 0, ..SHAPE }),
+        ("a slope that turns signs", Shape { slope: -0.1, ..SHAPE }),
+    ];
+    for (what, shape) in shapes {
+        assert!(!check(&shape, &head, &more), "{what}");
+    }
+    let heads = [
+        ("h", HeadBuffers { h: shorter(head.h), ..head }),
+        ("cos_weight", HeadBuffers { cos_weight: shorter(head.cos_weight), ..head }),
+        ("hid_weight", HeadBuffers { hid_weight: shorter(head.hid_weight), ..head }),
+        ("out_weight", HeadBuffers { out_weight: shorter(head.out_weight), ..head }),
+        ("out_bias", HeadBuffers { out_bias: shorter(head.out_bias), ..head }),
+    ];
+    for (what, head) in heads {
+        assert!(!check(&SHAPE, &head, &more), "{what} is short");
+    }
+    let arguments = [
+        ("kappa", LossArguments { kappa: 0.0, ..more }),
+        ("no block", LossArguments { blocks: 0, ..more }),
+        ("clock", LossArguments { clock_words: shorter(more.clock_words), ..more }),
+        ("taus", LossArguments { taus: shorter(more.taus), ..more }),
+        ("next", LossArguments { next: shorter(more.next), ..more }),
+        ("actions", LossArguments { actions: shorter(more.actions), ..more }),
+        ("weights", LossArguments { weights: shorter(more.weights), ..more }),
+        ("loss", LossArguments { loss: shorter(more.loss), ..more }),
+        ("dh", LossArguments { dh: shorter(more.dh), ..more }),
+        ("planes", LossArguments { planes: shorter(more.planes), ..more }),
+        ("planes off 16 bytes", LossArguments { planes: memory.floats.buf().slice(1, 100_000), ..more }),
+    ];
+    for (what, more) in arguments {
+        assert!(!check(&SHAPE, &head, &more), "{what}");
+    }
+    // Rows that are not whole 16 bytes are copied float by float, unless the launch promises otherwise.
+    let odd = Shape { hidden: 11, ..SHAPE };
+    assert!(check(&odd, &head, &more));
+    let promised = IqnLossTf32Small { vectors: 1, ..IqnLossTf32Small::new(&odd, &head, &more) };
+    assert!(promised.check().is_err());
+    // A block without samples would leave its plane unwritten.
+    let idle = IqnLossTf32Small { blocks: 2, ..IqnLossTf32Small::new(&SHAPE, &head, &more) };
+    assert!(idle.check().is_err());
+}
+
+#[test]
+fn a_target_or_a_reduction_that_does_not_fit_is_refused() {
+    let memory = Memory::new();
+    let (head, more) = (memory.head(), memory.target());
+    let check = |more: &TargetArguments| IqnTargetTf32Small::new(&SHAPE, &head, more).check().is_ok();
+    assert!(check(&more));
+    assert!(!check(&TargetArguments { mode: 3, ..more }));
+    assert!(!check(&TargetArguments { taus: shorter(more.taus), ..more }));
+    assert!(!check(&TargetArguments { greedy: shorter(more.greedy), ..more }));
+    assert!(!check(&TargetArguments { next: shorter(more.next), ..more }));
+    assert!(
+        check(&TargetArguments { mode: SELECT, next: shorter(more.next), ..more }),
+        "next is not written"
+    );
+
+    let gradients = [16 * 8, 16, 12 * 16, 12, 5 * 12, 5].map(|len| memory.floats.buf().slice(0, len));
+    let planes = memory.floats.buf().slice(0, TileSize::Small.plane(16, 5));
+    let more = ReduceArguments { blocks: 132, planes, gradients };
+    let check = |more: &ReduceArguments| IqnReduceSmall::new(&SHAPE, more).check().is_ok();
+    assert!(check(&more));
+    assert!(!check(&ReduceArguments { planes: shorter(planes), ..more }));
+    for i in 0..6 {
+        let mut gradients = gradients;
+        gradients[i] = shorter(gradients[i]);
+        assert!(!check(&ReduceArguments { gradients, ..more }), "gradient {i}");
+    }
+}
+
+#[test]
+fn a_size_is_chosen_by_hidden_units_and_cosines() {
+    assert_eq!(choose(128, 64), Some(TileSize::Small));
+    assert_eq!(choose(129, 64), Some(TileSize::Medium));
+    assert_eq!(choose(16, 65), Some(TileSize::Large));
+    assert_eq!(choose(512, 256), Some(TileSize::Large));
+    assert_eq!(choose(513, 1), None);
+    assert_eq!(choose(1, 257), None);
+    assert_eq!(action::branch(SHAPE.sizes, 1), 2);
+    // No size needs more shared memory than a device has.
+    let memory = Memory::new();
+    let (head, more) = (memory.head(), memory.loss());
+    let shared = [
+        IqnLossTf32Small::new(&SHAPE, &head, &more).shared_bytes(),
+        IqnLossFp32Medium::new(&SHAPE, &head, &more).shared_bytes(),
+        IqnLossFp32Large::new(&SHAPE, &head, &more).shared_bytes(),
+    ];
+    assert!(shared.iter().all(|&bytes| bytes <= 227 * 1024), "{shared:?}");
+}

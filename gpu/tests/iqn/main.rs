@@ -1,0 +1,7 @@
+//! The IQN kernels in the emulator, against the f64 reference and against golden values of an independent program.
+
+mod case;
+mod contracts;
+mod golden;
+mod loss;
+mod target;
