@@ -114,6 +114,18 @@ impl StepShape {
             model.window,
             model.bar_features
         );
+        if config.iqn.enabled {
+            let (hidden, cosines) = (config.iqn.hidden, config.iqn.cosines);
+            anyhow::ensure!(
+                gpu::kernels::iqn::choose(hidden as u32, cosines as u32).is_some(),
+                "iqn.hidden = {hidden}, iqn.cosines = {cosines}: the head on the GPU takes up to 512 and 256"
+            );
+            anyhow::ensure!(
+                model.trunk2 <= 1024,
+                "model.trunk2 = {}, iqn.enabled = true: the head on the GPU takes up to 1024 features",
+                model.trunk2
+            );
+        }
         Ok(())
     }
 
