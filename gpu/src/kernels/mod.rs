@@ -28,6 +28,7 @@ use cuda_std::{Kernel, KernelDecl};
 pub const KERNELS: &[&KernelDecl] = &[
     &adam_ema::AdamEma::DECL,
     &attention::AttentionApply::DECL,
+    &attention::AttentionApplyTf32::DECL,
     &attention::AttentionContext::DECL,
     &attention::AttentionContextBackward::DECL,
     &attention::AttentionFoldHeads::DECL,
