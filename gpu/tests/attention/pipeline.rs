@@ -277,12 +277,12 @@ impl<'m, M: Machine> Pipeline<'m, M> {
             bars,
             heads,
             stride: stride as u32,
-            states: states,
+            states,
             applied_gradient: gradient,
             context: forward.context,
             mix: folded.mix,
-            context_gradient: context_gradient,
-            score_tokens: score_tokens,
+            context_gradient,
+            score_tokens,
             parts: states,
         };
         let plane = of.plane().len;
