@@ -8,9 +8,9 @@ use criterion::Throughput;
 use cuda_std::Buf;
 use device::Bench;
 use gpu::kernels::attention::{
-    AttentionApply, AttentionContext, AttentionContextBackward, AttentionFoldHeads, AttentionFoldProjections,
-    AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Backward, Plane, columns, context_columns,
-    gate_parts,
+    AttentionApply, AttentionApplyTf32, AttentionContext, AttentionContextBackward, AttentionFoldHeads,
+    AttentionFoldProjections, AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Backward, Plane,
+    columns, context_columns, gate_parts,
 };
 use gpu::kernels::gemm::{
     DataKernel, Extra, GemmNnFp32Small, GemmNnTf32Medium, GemmTnFp32Medium, GemmTnTf32Medium, WeightKernel,
@@ -201,23 +201,29 @@ fn forward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {
         },
     )?;
     let (hidden, applied) = (bench.random("h2", rows * d)?, bench.random("h2'", rows * d)?);
-    bench.kernel(
-        w.name,
-        context.bytes() + 2 * hidden.bytes(),
-        AttentionApply {
-            rows: rows as u32,
-            width,
-            features,
-            bars,
-            heads,
-            hidden: hidden.into(),
-            context: context.into(),
-            mix: mix.into(),
-            output_bias: online[10].into(),
-            gate: online[11].into(),
-            applied: applied.into(),
-        },
-    )
+    macro_rules! apply {
+        ($kernel:ident) => {
+            bench.kernel(
+                w.name,
+                context.bytes() + 2 * hidden.bytes(),
+                $kernel {
+                    rows: rows as u32,
+                    width,
+                    features,
+                    bars,
+                    heads,
+                    hidden: hidden.into(),
+                    context: context.into(),
+                    mix: mix.into(),
+                    output_bias: online[10].into(),
+                    gate: online[11].into(),
+                    applied: applied.into(),
+                },
+            )
+        };
+    }
+    apply!(AttentionApply)?;
+    apply!(AttentionApplyTf32)
 }
 
 fn backward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {

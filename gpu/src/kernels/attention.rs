@@ -35,6 +35,7 @@ mod tile;
 mod apply;
 mod context;
 mod fold;
+mod reduce;
 mod unfold;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -45,6 +46,7 @@ pub mod reference;
 pub use apply::*;
 pub use context::*;
 pub use fold::*;
+pub use reduce::*;
 pub use unfold::*;
 
 #[cfg(not(target_arch = "nvptx64"))]

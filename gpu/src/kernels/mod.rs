@@ -37,6 +37,7 @@ pub const KERNELS: &[&KernelDecl] = &[
     &adam_ema::AdamEma::DECL,
     &adam_groups::AdamGroups::DECL,
     &attention::AttentionApply::DECL,
+    &attention::AttentionApplyTf32::DECL,
     &attention::AttentionContext::DECL,
     &attention::AttentionContextBackward::DECL,
     &attention::AttentionFoldHeads::DECL,

@@ -1,6 +1,8 @@
 //! Test bodies for every machine: random blocks of many shapes against the definition, element by element.
 
 use gpu::kernels::attention::reference::Shape;
+use gpu::kernels::gemm::reference::{Rounding, element};
+use gpu::reference::Bounded;
 
 use super::check::{check_forward, check_gradient, check_largest};
 use super::machine::Machine;
@@ -54,6 +56,46 @@ pub fn odd_sizes<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
 /// More summed indices than a stage of the folds holds, heads wider than a tile.
 pub fn wide_trunk<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
     check(machine, shape(272, 2, 3, 2), 3, 7)
+}
+
+/// The tensor cores' h2' of a block, element by element against the rounded factors.
+fn check_tf32<M: Machine>(machine: &mut M, shape: Shape, rows: usize, seed: u64) -> Result<(), M::Error> {
+    let problem = Problem::random(shape, rows, 0.7, seed);
+    let mut pipeline = Pipeline::new(machine, shape);
+    let folded = pipeline.fold(&problem.parameters, None)?;
+    let forward = pipeline.apply(&folded, 0, &problem, 0)?;
+    let [applied, context, mix] = pipeline.apply_tf32(&folded, &problem, &forward)?;
+    let depth = context.len() / rows;
+    // Ten bits of mantissa, ties away from zero.
+    let round = |x: f32| {
+        if x == 0.0 {
+            return 0.0;
+        }
+        let unit = 2.0f64.powi(f64::from(x).abs().log2().floor() as i32 - 10);
+        (unit * (f64::from(x) / unit).round()) as f32
+    };
+    for (i, &got) in applied.iter().enumerate() {
+        let (row, column) = (i / shape.width, i % shape.width);
+        let product = element(
+            Rounding::Tf32,
+            depth,
+            0,
+            |k| round(context[row * depth + k]),
+            |k| round(mix[column * depth + k]),
+        );
+        let o = product + Bounded::exact(problem.parameters.output_bias[column]);
+        let expected = Bounded::exact(problem.hidden[i]) + Bounded::exact(problem.parameters.gate[0]) * o;
+        assert!(expected.accepts(got), "{shape:?}: h2' [{row}, {column}] = {got}, expected {expected:?}");
+    }
+    Ok(())
+}
+
+/// Contexts that fill whole eights of summed indices and that do not, rows and columns that fill no tile.
+pub fn tensor_cores<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    check_tf32(machine, shape(64, 9, 8, 4), 70, 12)?;
+    check_tf32(machine, shape(40, 16, 24, 8), 9, 13)?;
+    check_tf32(machine, shape(21, 5, 7, 3), 67, 14)?;
+    check_tf32(machine, shape(70, 1, 1, 1), 3, 15)
 }
 
 /// A gate of 0 leaves h2 as it is, and still learns. One network only.

@@ -25,7 +25,7 @@ macro_rules! tests {
 
 tests! {
     bodies {
-        default_window, one_bar, long_window, odd_sizes, wide_trunk, closed_gate, large_scores, nan_shows, reproducible
+        default_window, one_bar, long_window, odd_sizes, wide_trunk, tensor_cores, closed_gate, large_scores, nan_shows, reproducible
     }
     golden { golden_steps }
 }

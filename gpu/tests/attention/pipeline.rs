@@ -3,9 +3,9 @@
 use cuda_std::Buf;
 use gpu::kernels::attention::reference::{Parameters, Shape, tensor_sizes};
 use gpu::kernels::attention::{
-    AttentionApply, AttentionContext, AttentionContextBackward, AttentionFoldHeads, AttentionFoldProjections,
-    AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Backward, columns, context_columns,
-    gate_parts,
+    AttentionApply, AttentionApplyTf32, AttentionContext, AttentionContextBackward, AttentionFoldHeads,
+    AttentionFoldProjections, AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Backward,
+    columns, context_columns, gate_parts,
 };
 use gpu::kernels::gemm::{DataKernel, Extra, GemmNnFp32Small, GemmTnFp32Small, WeightKernel};
 
@@ -161,12 +161,11 @@ impl<'m, M: Machine> Pipeline<'m, M> {
         problem: &Problem,
         kept: usize,
     ) -> Result<Applied, M::Error> {
-        let Sizes { width, features, bars, heads } = self.sizes;
+        let Sizes { features, bars, heads, .. } = self.sizes;
         let (rows, padded) = (problem.rows, self.sizes.padded());
         let (states, stride) = self.states(&problem.windows)?;
         let probabilities = self.machine.output(kept * self.shape.heads * self.shape.bars)?;
-        let (context, applied) =
-            (self.machine.output(rows * padded)?, self.machine.output(rows * self.shape.width)?);
+        let context = self.machine.output(rows * padded)?;
         let scores = self.shape.heads * (self.shape.features + 1) * self.sizes.columns();
         self.machine.launch(AttentionContext {
             rows: rows as u32,
@@ -184,29 +183,78 @@ impl<'m, M: Machine> Pipeline<'m, M> {
         for row in self.machine.written(context)?.chunks_exact(padded) {
             assert!(row[tokens..].iter().all(|&x| x == 0.0), "the padding of the context is zero");
         }
-        let hidden = self.machine.put(&problem.hidden)?;
-        let gate = self.machine.put(&problem.parameters.gate)?;
-        let output_bias = self.machine.put(&problem.parameters.output_bias)?;
-        let mix = self.shape.width * padded;
-        self.machine.launch(AttentionApply {
-            rows: rows as u32,
-            width,
-            features,
-            bars,
-            heads,
-            hidden: hidden.into(),
-            context: context.into(),
-            mix: folded.mix.slice(network * mix, mix).into(),
-            output_bias: output_bias.into(),
-            gate: gate.into(),
-            applied: applied.into(),
-        })?;
+        let kernel = self.apply_kernel(folded, network, problem, context)?;
+        self.machine.launch(kernel)?;
+        let applied = kernel.applied.buf();
         Ok(Applied {
             probabilities: self.machine.written(probabilities)?,
             hidden: self.machine.written(applied)?,
             context,
             kept: probabilities,
         })
+    }
+
+    /// The launch that applies a context of `network`, with its own copies of the other operands.
+    fn apply_kernel(
+        &mut self,
+        folded: &Folded,
+        network: usize,
+        problem: &Problem,
+        context: Buf<f32>,
+    ) -> Result<AttentionApply, M::Error> {
+        let Sizes { width, features, bars, heads } = self.sizes;
+        let mix = self.shape.width * self.sizes.padded();
+        Ok(AttentionApply {
+            rows: problem.rows as u32,
+            width,
+            features,
+            bars,
+            heads,
+            hidden: self.machine.put(&problem.hidden)?.into(),
+            context: context.into(),
+            mix: folded.mix.slice(network * mix, mix).into(),
+            output_bias: self.machine.put(&problem.parameters.output_bias)?.into(),
+            gate: self.machine.put(&problem.parameters.gate)?.into(),
+            applied: self.machine.output(problem.rows * self.shape.width)?.into(),
+        })
+    }
+
+    /// h2' of network 0 by the tensor cores, with the context [rows, C] and U [d, C] that it is made of.
+    pub fn apply_tf32(
+        &mut self,
+        folded: &Folded,
+        problem: &Problem,
+        forward: &Applied,
+    ) -> Result<[Vec<f32>; 3], M::Error> {
+        let kernel = self.apply_kernel(folded, 0, problem, forward.context)?;
+        let AttentionApply {
+            rows,
+            width,
+            features,
+            bars,
+            heads,
+            hidden,
+            context,
+            mix,
+            output_bias,
+            gate,
+            applied,
+        } = kernel;
+        self.machine.launch(AttentionApplyTf32 {
+            rows,
+            width,
+            features,
+            bars,
+            heads,
+            hidden,
+            context,
+            mix,
+            output_bias,
+            gate,
+            applied,
+        })?;
+        let context = self.machine.written(forward.context)?;
+        Ok([self.machine.written(applied.buf())?, context, self.machine.written(folded.mix)?])
     }
 
     /// The gradients of all parameters of the online network; `forward` was over at least the problem's rows.
@@ -229,12 +277,12 @@ impl<'m, M: Machine> Pipeline<'m, M> {
             bars,
             heads,
             stride: stride as u32,
-            states: states,
+            states,
             applied_gradient: gradient,
             context: forward.context,
             mix: folded.mix,
-            context_gradient: context_gradient,
-            score_tokens: score_tokens,
+            context_gradient,
+            score_tokens,
             parts: states,
         };
         let plane = of.plane().len;

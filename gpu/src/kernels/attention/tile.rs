@@ -38,6 +38,20 @@ macro_rules! repeat4 {
     }};
 }
 
+/// Repeats a block with the index 0, 1.
+macro_rules! repeat2 {
+    ($i:ident => $body:block) => {{
+        {
+            let $i = 0usize;
+            $body
+        }
+        {
+            let $i = 1usize;
+            $body
+        }
+    }};
+}
+
 /// Floats of shared memory of [`product`].
 #[cfg(not(target_arch = "nvptx64"))]
 pub const fn product_floats(columns: u32) -> u32 {
