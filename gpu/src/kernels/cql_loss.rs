@@ -41,7 +41,7 @@ macro_rules! cql_kernels {
             grid = batch.div_ceil(8 / branches),
             shared = 4 * WARPS * warp_floats($registers),
             barriers = 1,
-            shuffles = 64,
+            shuffles = 73,
             requires(
                 batch > 0,
                 branches >= 1,

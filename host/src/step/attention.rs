@@ -4,11 +4,11 @@
 
 use cuda_std::Buf;
 use gpu::kernels::attention::{
-    AttentionApply, AttentionContext, AttentionContextBackward, AttentionFoldHeads, AttentionFoldProjections,
+    AttentionApply, AttentionApplyTf32, AttentionContext, AttentionContextBackward, AttentionFoldHeads, AttentionFoldProjections,
     AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Plane, columns, context_columns, gate_parts,
 };
 use gpu::kernels::term_reduce::GroupSquares;
-use settings::Group;
+use settings::{Group, Precision};
 
 use crate::error::ExecError;
 use crate::exec::{Epilogue, Exec, Form, Lane, Memory, Product};
@@ -315,22 +315,30 @@ pub fn apply_to<E: Exec>(
     parameters: Buf<f32>,
 ) -> Result<(), ExecError> {
     let Sizes { width, features, bars, heads } = Sizes::of(shape);
-    exec.launch(
-        lane,
-        &AttentionApply {
-            rows: activations.rows as u32,
-            width,
-            features,
-            bars,
-            heads,
-            hidden: activations.h2.into(),
-            context: context.context.into(),
-            mix: folded.of(folded.mix, network).into(),
-            output_bias: tensor(shape, parameters, "att.o.bias").into(),
-            gate: tensor(shape, parameters, "att.gate").into(),
-            applied: activations.features.into(),
-        },
-    )
+    macro_rules! launch {
+        ($kernel:ident) => {
+            exec.launch(
+                lane,
+                &$kernel {
+                    rows: activations.rows as u32,
+                    width,
+                    features,
+                    bars,
+                    heads,
+                    hidden: activations.h2.into(),
+                    context: context.context.into(),
+                    mix: folded.of(folded.mix, network).into(),
+                    output_bias: tensor(shape, parameters, "att.o.bias").into(),
+                    gate: tensor(shape, parameters, "att.gate").into(),
+                    applied: activations.features.into(),
+                },
+            )
+        };
+    }
+    match shape.precision {
+        Precision::Fp32 => launch!(AttentionApply),
+        Precision::Tf32 | Precision::Bf16 => launch!(AttentionApplyTf32),
+    }
 }
 
 /// The group's gradient and its norm from `d_features`, on the attention's lane.
