@@ -228,6 +228,7 @@ fn hundred_batches_as_on_the_cpu() {
             rewards: Vec::new(),
             discounts: Vec::new(),
             weights: vec![1.0; config.train.batch],
+            ..C51Batch::default()
         };
         for i in 0..config.train.batch {
             let word = philox::draw(config.train.seed, n, philox::Stream::Sample, i as u32, 0);

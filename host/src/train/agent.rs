@@ -32,6 +32,47 @@ pub struct StepRow {
     pub gradient_norm: f32,
     /// The step was skipped because the norm is not finite.
     pub skipped: bool,
+    /// The parts beside C51.
+    #[serde(flatten)]
+    pub parts: PartRow,
+}
+
+/// Losses (batch means) and unclipped gradient norms of the parts beside C51; absent where a part is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct PartRow {
+    /// Conservative term, alpha included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_cql: Option<f32>,
+    /// Quantile loss, importance-weighted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_iqn: Option<f32>,
+    /// Expectile loss of V_high.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_iql_high: Option<f32>,
+    /// Expectile loss of V_low.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_iql_low: Option<f32>,
+    /// C51's gradient on the main parameters, before its budget; only where there are budgets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_c51: Option<f32>,
+    /// The conservative term's on the main parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_cql: Option<f32>,
+    /// The quantile loss's on the trunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_iqn_trunk: Option<f32>,
+    /// The quantile head's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_iqn: Option<f32>,
+    /// The attention's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_attention: Option<f32>,
+    /// V_high's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_iql_high: Option<f32>,
+    /// V_low's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_iql_low: Option<f32>,
 }
 
 /// An agent with its environments and its replay.

@@ -1,13 +1,13 @@
 //! The agent on the CPU: candle's learner, the same environment functions, a replay in host memory.
 
 use anyhow::{Context, bail};
-use cpu_path::{C51Batch, CpuLearner};
+use cpu_path::{C51Batch, CpuLearner, StepMetrics};
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
 use settings::Config;
 
 use crate::train::Stop;
-use crate::train::agent::{Agent, PartName, StepRow};
+use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
 
 /// A ring of transitions in host memory, sampled uniformly with the device's generator.
@@ -80,6 +80,27 @@ impl HostReplay {
 fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
     let tau = |index: usize| philox::uniform_open(philox::draw(seed, step, stream, index as u32, 0)[0]);
     (0..count).map(tau).collect()
+}
+
+/// What a step says about the parts beside C51.
+fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
+    let find = |values: &[(&'static str, f64)], name: &str| {
+        values.iter().find(|(n, _)| *n == name).map(|(_, value)| *value as f32)
+    };
+    let (loss, norm) = (|name: &str| find(&metrics.losses, name), |name: &str| find(&metrics.norms, name));
+    PartRow {
+        loss_cql: loss("cql"),
+        loss_iqn: loss("iqn"),
+        loss_iql_high: loss("iql_high"),
+        loss_iql_low: loss("iql_low"),
+        norm_c51: norm("c51").filter(|_| budgeted),
+        norm_cql: norm("cql"),
+        norm_iqn_trunk: norm("iqn_trunk"),
+        norm_iqn: norm("iqn"),
+        norm_attention: norm("attention"),
+        norm_iql_high: norm("iql_high"),
+        norm_iql_low: norm("iql_low"),
+    }
 }
 
 /// The CPU agent.
@@ -192,6 +213,7 @@ impl Agent for CpuAgent<'_> {
                 clipped_high: metrics.clipped_high as f32,
                 gradient_norm: metrics.grad_norm as f32,
                 skipped: metrics.skipped,
+                parts: part_row(&metrics, self.config.parts().budgeted()),
             });
             if self.learner.skipped().1 >= self.config.train.max_nonfinite {
                 break;
@@ -240,5 +262,24 @@ impl From<MarketError> for BacktestError {
 impl From<anyhow::Error> for BacktestError {
     fn from(error: anyhow::Error) -> Self {
         Self(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantile_samples_are_inside_the_unit_interval_and_new_in_every_step_and_stream() {
+        let draw = |step, stream| taus(4096, 7, step, stream);
+        let first = draw(3, philox::Stream::IqnTau);
+        assert!(first.iter().all(|&tau| tau > 0.0 && tau < 1.0));
+        // Mean of 4096 uniform draws: five standard errors of sqrt(1/12/4096).
+        let mean = first.iter().map(|&tau| f64::from(tau)).sum::<f64>() / 4096.0;
+        assert!((mean - 0.5).abs() < 5.0 * (1.0 / 12.0 / 4096.0_f64).sqrt(), "{mean}");
+        assert_eq!(first, draw(3, philox::Stream::IqnTau));
+        for other in [draw(4, philox::Stream::IqnTau), draw(3, philox::Stream::IqnTauTarget)] {
+            assert!(first.iter().zip(&other).filter(|(a, b)| a == b).count() < 5);
+        }
     }
 }

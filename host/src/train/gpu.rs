@@ -11,7 +11,7 @@ use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
 use crate::train::Stop;
-use crate::train::agent::{Agent, PartName, StepRow};
+use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
 
 /// Graph launches between two looks at the device: enough that the host is never waited for.
@@ -146,6 +146,7 @@ impl GpuAgent {
                     clipped_high: row[stat::CLIPPED_HIGH as usize],
                     gradient_norm: row[signal::GRADIENT_NORM as usize],
                     skipped: row[signal::SKIPPED as usize] != 0.0,
+                    parts: PartRow::default(),
                 }
             })
             .collect())

@@ -181,3 +181,18 @@ fn load_options(data: &Data) -> anyhow::Result<LoadOptions> {
     let time_format = data.date_format.as_deref().map(TimeFormat::from_str).transpose()?;
     Ok(LoadOptions { time_format, price, ..LoadOptions::default() }.with_repairs(repairs))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_width_is_filled_from_the_environment_or_has_to_be_its() {
+        let mut window = 0;
+        fill("model.window", &mut window, "market.window", 8).unwrap();
+        assert_eq!(window, 8);
+        fill("model.window", &mut window, "market.window", 8).unwrap();
+        let message = fill("model.window", &mut window, "market.window", 12).unwrap_err().to_string();
+        assert!(message.starts_with("model.window = 8, but ") && message.contains("12 (market.window)"));
+    }
+}

@@ -234,7 +234,7 @@ fn mean(rows: &[StepRow]) -> StepRow {
         clipped_low: average(|r| r.clipped_low),
         clipped_high: average(|r| r.clipped_high),
         gradient_norm: average(|r| r.gradient_norm),
-        skipped: false,
+        ..StepRow::default()
     }
 }
 
