@@ -166,6 +166,7 @@ fn update(bench: &mut Bench, shape: &StepShape) -> Result<(), ExecError> {
             batch: BATCH as u32,
             rows: 64,
             stats: stats.into(),
+            weights: samples.into(),
             samples: samples.into(),
             scales: scales.into(),
             history: history.into(),

@@ -143,6 +143,17 @@ impl From<PrecisionChoice> for Precision {
     }
 }
 
+/// Reference workloads for speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Batch 1024, C51 alone with Adam and the target's average.
+    P1Core,
+    /// Batch 1024 with CQL, IQN, the IQL networks, attention, spectral norm and budgets.
+    P1,
+    /// Batch 16384, wider trunk, four branches, gated heads, and everything of P1.
+    P2,
+}
+
 /// `profile`.
 #[derive(Clone, Debug, Args)]
 pub struct ProfileArgs {
@@ -158,7 +169,10 @@ pub struct ProfileArgs {
     /// Backends of products to time; all that are there when absent.
     #[arg(long, value_enum)]
     pub matmul: Option<MatmulChoice>,
-    /// Configuration file (TOML); the workload P1-core when absent.
+    /// Workload to start from; a file and overrides lie over it.
+    #[arg(long, value_enum, default_value_t = Workload::P1Core)]
+    pub workload: Workload,
+    /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Overrides one key.

@@ -12,7 +12,7 @@ use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
 use crate::cuda::{CudaExec, CudaOptions, Products};
 use crate::embedded;
-use crate::profile::{ProfileOptions, p1_core, profile, table};
+use crate::profile::{ProfileOptions, profile, table, workload};
 use crate::step::Matmul;
 use crate::train::Stop;
 use crate::train::agent::Agent;
@@ -106,7 +106,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
 
 /// `host profile`.
 pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
-    let mut config = configuration(&p1_core(), args.config.as_deref(), &args.sets)?;
+    let mut config = configuration(&workload(args.workload), args.config.as_deref(), &args.sets)?;
     if config.model.state == 0 {
         config.model.state = 80;
     }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use gpu::philox;
 use serde::Serialize;
-use settings::{Config, Precision};
+use settings::{Config, Head, Precision};
 
+use crate::cli::Workload;
 use crate::cuda::{CudaExec, CudaOptions, Graph, KernelImages, Products};
 use crate::exec::Memory;
 use crate::gemm;
@@ -52,10 +53,28 @@ pub struct StepFigures {
     pub sections_us: Vec<(&'static str, f64)>,
 }
 
-/// The workload P1-core of SPEC section 9: the default network on a state of 80 features, batch 1024.
-pub fn p1_core() -> Config {
+/// A reference workload of SPEC section 9.
+pub fn workload(workload: Workload) -> Config {
     let mut config = Config::default();
-    config.model.state = 80;
+    let model = &mut config.model;
+    (model.state, model.window, model.bar_features) = (80, 8, 9);
+    if workload == Workload::P1Core {
+        return config;
+    }
+    if workload == Workload::P2 {
+        config.train.batch = 16_384;
+        (model.state, model.window, model.bar_features) = (128, 12, 10);
+        (model.trunk1, model.trunk2) = (512, 512);
+        model.branches = vec![9, 3, 3, 5];
+        model.head = Head::Glu;
+        (model.value_hidden, model.branch_hidden) = (32, 32);
+        config.iqn.hidden = 256;
+    }
+    config.cql.enabled = true;
+    config.iqn.enabled = true;
+    config.iql.enabled = true;
+    config.attention.enabled = true;
+    config.spectral.enabled = true;
     config
 }
 

@@ -1,6 +1,6 @@
 //! The training step as a graph on the GPU: what "can I trust a run" means for one step.
 
-use cpu_path::{C51Batch, CpuLearner, init_flat};
+use cpu_path::{C51Batch, CpuLearner, init_parameters};
 use gpu::{action, philox};
 use host::cuda::{CudaExec, CudaOptions, Graph, Products};
 use host::embedded;
@@ -8,7 +8,7 @@ use host::error::ExecError;
 use host::exec::Memory;
 use host::profile::random_replay;
 use host::step::{Matmul, Replay, StepBuffers, StepShape, record};
-use settings::{Config, Precision};
+use settings::{Config, Head, Precision};
 
 /// Columns of a history row.
 const COLUMNS: usize = gpu::kernels::step_signals::signal::COLUMNS as usize;
@@ -38,6 +38,23 @@ fn config(batch: usize, precision: Precision) -> Config {
     config
 }
 
+/// The same with everything on that a step may have: a window of 3 bars of 4 features in the state.
+fn with_parts(batch: usize, precision: Precision) -> Config {
+    let mut config = config(batch, precision);
+    (config.model.window, config.model.bar_features) = (3, 4);
+    config.cql.enabled = true;
+    config.iqn.enabled = true;
+    (config.iqn.cosines, config.iqn.hidden) = (16, 32);
+    (config.iqn.samples, config.iqn.target_samples) = (8, 6);
+    config.iqn.double = true;
+    config.iql.enabled = true;
+    config.iql.hidden = 32;
+    config.attention.enabled = true;
+    config.spectral.enabled = true;
+    config.spectral.sigma_max = 1.0;
+    config
+}
+
 struct Step {
     exec: CudaExec,
     shape: StepShape,
@@ -52,7 +69,7 @@ impl Step {
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer).unwrap();
         let replay = random_replay(&mut exec, &shape, 4096).unwrap();
-        let initial = init_flat(&config.model, 7);
+        let initial = init_parameters(&shape.flat, 7);
         let mut step = Self { exec, shape, buffers, replay, initial };
         step.rewind().unwrap();
         step
@@ -63,7 +80,8 @@ impl Step {
         let (exec, p) = (&mut self.exec, self.buffers.parameters);
         let zeros = vec![0.0f32; self.initial.len()];
         exec.upload(p.online, &self.initial)?;
-        exec.upload(p.target, &self.initial)?;
+        exec.upload(p.target, &self.initial[..p.target.len()])?;
+        self.buffers.start_spectral(exec, &self.shape)?;
         exec.upload(p.m, &zeros)?;
         exec.upload(p.v, &zeros)?;
         exec.upload(self.buffers.clock, &vec![0u64; self.buffers.clock.len()])?;
@@ -87,7 +105,14 @@ impl Step {
     fn bits(&mut self) -> Vec<u64> {
         let p = self.buffers.parameters;
         let mut bits = Vec::new();
-        for buffer in [p.online, p.target, p.m, p.v, p.grad, self.buffers.history, self.buffers.stats] {
+        let mut buffers =
+            vec![p.online, p.target, p.m, p.v, p.grad, self.buffers.history, self.buffers.stats];
+        if let Some(parts) = &self.buffers.parts {
+            buffers.extend([parts.grads, parts.trunk_grads, parts.scales, parts.samples]);
+            buffers.extend(parts.iqn.iter().flat_map(|iqn| [iqn.taus, iqn.target_taus]));
+        }
+        buffers.extend(self.buffers.spectral.iter().flat_map(|spectral| [spectral.u, spectral.sigma]));
+        for buffer in buffers {
             bits.extend(self.exec.download(buffer).unwrap().iter().map(|x| u64::from(x.to_bits())));
         }
         bits.extend(self.exec.download(self.buffers.clock).unwrap());
@@ -96,8 +121,8 @@ impl Step {
     }
 }
 
-fn eager_equals_replay(matmul: Matmul) {
-    let mut step = Step::new(&config(96, Precision::Tf32), matmul);
+fn eager_equals_replay(config: &Config, matmul: Matmul) {
+    let mut step = Step::new(config, matmul);
     let graph = step.capture();
     const STEPS: usize = 1000;
     for _ in 0..STEPS {
@@ -130,13 +155,63 @@ fn eager_equals_replay(matmul: Matmul) {
 #[test]
 #[ignore = "needs a GPU: run scripts/gpu-check.sh"]
 fn eager_equals_replay_bit_for_bit_rust() {
-    eager_equals_replay(Matmul::Rust);
+    eager_equals_replay(&config(96, Precision::Tf32), Matmul::Rust);
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn eager_equals_replay_bit_for_bit_with_all_parts() {
+    eager_equals_replay(&with_parts(96, Precision::Tf32), Matmul::Rust);
+    eager_equals_replay(&with_parts(96, Precision::Bf16), Matmul::CublasLt);
+    let mut glu = with_parts(96, Precision::Fp32);
+    glu.model.head = Head::Glu;
+    eager_equals_replay(&glu, Matmul::Rust);
+}
+
+/// The quantile fractions are drawn anew in every replay of one graph, and two runs with one seed draw the same.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn quantile_fractions_differ_in_every_replay_and_not_between_runs() {
+    let run = || {
+        let mut step = Step::new(&with_parts(64, Precision::Tf32), Matmul::Rust);
+        let graph = step.capture();
+        let iqn = step.buffers.parts.unwrap().iqn.unwrap();
+        let mut draws = Vec::new();
+        for _ in 0..20 {
+            graph.replay(&mut step.exec).unwrap();
+            let (tau, target) =
+                (step.exec.download(iqn.taus).unwrap(), step.exec.download(iqn.target_taus).unwrap());
+            assert!(tau.iter().chain(&target).all(|&t| t > 0.0 && t < 1.0));
+            draws.push((tau, target));
+        }
+        draws
+    };
+    let draws = run();
+    for (i, a) in draws.iter().enumerate() {
+        assert!(draws[i + 1..].iter().all(|b| a.0 != b.0 && a.1 != b.1), "replay {i} drew what another did");
+    }
+    assert!(draws == run());
+}
+
+/// The zero-started gate of the attention: at step 0 the step with it computes what the step without computes.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn attention_leaves_the_function_unchanged_at_first() {
+    let loss = |attention: bool| {
+        let mut config = with_parts(64, Precision::Fp32);
+        config.attention.enabled = attention;
+        let mut step = Step::new(&config, Matmul::Rust);
+        step.eager().unwrap();
+        let parts = step.buffers.parts.unwrap();
+        (step.exec.download(step.buffers.stats).unwrap(), step.exec.download(parts.samples).unwrap())
+    };
+    assert!(loss(true) == loss(false));
 }
 
 #[test]
 #[ignore = "needs a GPU: run scripts/gpu-check.sh"]
 fn eager_equals_replay_bit_for_bit_cublaslt() {
-    eager_equals_replay(Matmul::CublasLt);
+    eager_equals_replay(&config(96, Precision::Tf32), Matmul::CublasLt);
 }
 
 #[test]
@@ -180,7 +255,12 @@ fn loss_on_a_fixed_batch_falls() {
 #[test]
 #[ignore = "needs a GPU: run scripts/gpu-check.sh"]
 fn memory_is_flat_and_nothing_is_allocated() {
-    let mut step = Step::new(&config(96, Precision::Tf32), Matmul::CublasLt);
+    memory_is_flat(&config(96, Precision::Tf32), Matmul::CublasLt);
+    memory_is_flat(&with_parts(96, Precision::Tf32), Matmul::Rust);
+}
+
+fn memory_is_flat(config: &Config, matmul: Matmul) {
+    let mut step = Step::new(config, matmul);
     let graph = step.capture();
     step.exec.seal();
     let free = |exec: &CudaExec| exec.gpu().memory_info().unwrap().0;

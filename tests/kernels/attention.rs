@@ -16,6 +16,6 @@ mod problem;
 
 pub use bodies::{
     closed_gate, default_window, large_scores, long_window, nan_shows, odd_sizes, one_bar, reproducible,
-    wide_trunk,
+    tensor_cores, wide_trunk,
 };
 pub use golden::golden_steps;

@@ -20,11 +20,8 @@ const FLOOR: f64 = 1e-3;
 fn golden(file: &str) -> (Golden, FullProblem) {
     let path = format!("{}/../tests/golden/{file}.safetensors", env!("CARGO_MANIFEST_DIR"));
     // A program that was built here and carried elsewhere finds the file from the repository's root.
-    let path = if std::path::Path::new(&path).exists() {
-        path
-    } else {
-        format!("tests/golden/{file}.safetensors")
-    };
+    let path =
+        if std::path::Path::new(&path).exists() { path } else { format!("tests/golden/{file}.safetensors") };
     let golden = Golden::read(path).expect("the golden file is part of the repository");
     let problem = golden.full_problem().expect("the golden file is whole");
     (golden, problem)
@@ -121,7 +118,8 @@ fn check_first_step<B: Backend>(
     let stats = b.download(s.stats)?;
     let samples = b.download(parts.samples)?;
     let reach = f64::from(shape.model.v_max.abs().max(shape.model.v_min.abs()));
-    let column = |c: u32| stats.chunks_exact(stat::COLUMNS as usize).map(|r| r[c as usize]).collect::<Vec<_>>();
+    let column =
+        |c: u32| stats.chunks_exact(stat::COLUMNS as usize).map(|r| r[c as usize]).collect::<Vec<_>>();
     let row = |r: u32| samples[r as usize * shape.batch..][..shape.batch].to_vec();
     for (name, got) in [
         ("per.c51", column(stat::LOSS)),
@@ -133,7 +131,8 @@ fn check_first_step<B: Backend>(
     ] {
         for (i, (&got, &want)) in got.iter().zip(floats(golden, name)).enumerate() {
             // The expectile losses are squares of differences of values of size max|z|.
-            let absolute = if name.contains("iql") { 1e-2 * bounds.losses * reach * want.sqrt() } else { 0.0 };
+            let absolute =
+                if name.contains("iql") { 1e-2 * bounds.losses * reach * want.sqrt() } else { 0.0 };
             near(&format!("{name}[{i}]"), got.into(), want, bounds.losses * want.abs() + absolute);
         }
     }
@@ -193,10 +192,9 @@ fn check_state<B: Backend>(
     step: usize,
     bounds: &Bounds,
 ) -> Outcome {
-    for (net, buffer, start) in [
-        ("online", s.parameters.online, &problem.online),
-        ("target", s.parameters.target, &problem.target),
-    ] {
+    for (net, buffer, start) in
+        [("online", s.parameters.online, &problem.online), ("target", s.parameters.target, &problem.target)]
+    {
         let now = f64s(&b.download(buffer)?);
         for segment in problem.flat.segments.iter().filter(|s| net == "online" || s.group.has_target()) {
             let range = segment.offset..segment.offset + segment.len;

@@ -162,7 +162,11 @@ fn five_steps<B: Backend>(b: &mut B, matmul: Matmul, clipped: bool) -> Outcome {
     }
     let losses = golden.floats(&format!("{prefix}loss_before_step")).unwrap_or_else(|e| panic!("{e}"));
     let history = b.download(buffers.history)?;
-    let got: Vec<f32> = history.chunks_exact(gpu::kernels::step_signals::signal::COLUMNS as usize).take(5).map(|row| row[0]).collect();
+    let got: Vec<f32> = history
+        .chunks_exact(gpu::kernels::step_signals::signal::COLUMNS as usize)
+        .take(5)
+        .map(|row| row[0])
+        .collect();
     within("loss before each step", &got, &losses[..5], |want| 1e-4 * want.abs());
     Ok(())
 }

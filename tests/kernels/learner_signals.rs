@@ -20,6 +20,7 @@ pub fn means_norms_and_counters<B: Backend>(b: &mut B) -> Outcome {
     for (batch, finite) in [(1usize, true), (33, false), (1000, true)] {
         let stats = random.normals(batch * STATS, 1.0);
         let samples = random.normals(batch * sample::ROWS as usize, 1.0);
+        let weights: Vec<f32> = (0..batch).map(|_| random.uniform() as f32).collect();
         let mut scales = random.normals(scale::WORDS as usize, 1.0);
         scales[scale::FINITE as usize] = if finite { 1.0 } else { 0.0 };
         let history = filled(b, "history", 2 * SIGNALS, -7.0f32)?;
@@ -29,6 +30,7 @@ pub fn means_norms_and_counters<B: Backend>(b: &mut B) -> Outcome {
         before[clock::SKIPPED_IN_A_ROW as usize] = 2;
         let words = put(b, "clock", &before)?;
         let (stats_buf, samples_buf) = (put(b, "stats", &stats)?, put(b, "samples", &samples)?);
+        let weights_buf = put(b, "weights", &weights)?;
         let scales_buf = put(b, "scales", &scales)?;
         launch(
             b,
@@ -36,6 +38,7 @@ pub fn means_norms_and_counters<B: Backend>(b: &mut B) -> Outcome {
                 batch: batch as u32,
                 rows: 2,
                 stats: stats_buf.into(),
+                weights: weights_buf.into(),
                 samples: samples_buf.into(),
                 scales: scales_buf.into(),
                 history: history.into(),
@@ -53,7 +56,11 @@ pub fn means_norms_and_counters<B: Backend>(b: &mut B) -> Outcome {
         expected.push(Bounded::exact(scales[scale::GROUP_NORM as usize]));
         expected.push(Bounded::exact(if finite { 0.0 } else { 1.0 }));
         expected.push(Bounded::exact(scales[scale::LR as usize]));
-        expected.extend(samples.chunks(batch).map(mean));
+        let ones = vec![1.0; batch];
+        for (row, values) in samples.chunks(batch).enumerate() {
+            let weighted = row == sample::IQN as usize;
+            expected.push(mean(if weighted { &weights } else { &ones }, values));
+        }
         expected.extend(scales[scale::TERM_NORM as usize..].iter().map(|&x| Bounded::exact(x)));
         let row = &got[SIGNALS..];
         close("history row", &row[..expected.len()], &expected);

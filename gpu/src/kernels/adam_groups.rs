@@ -7,8 +7,11 @@
 use cuda_std::prelude::*;
 
 use super::adam_ema::hyper;
+#[cfg(not(target_arch = "nvptx64"))]
 use super::gradient_norm::partials;
-use super::update_scales::{GROUPS, scale};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::update_scales::GROUPS;
+use super::update_scales::scale;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;

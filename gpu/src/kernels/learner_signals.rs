@@ -16,7 +16,7 @@ pub mod reference;
 pub mod sample {
     /// CQL loss with alpha.
     pub const CQL: u32 = 0;
-    /// IQN loss without the importance weight.
+    /// IQN loss without the importance weight; its mean in the history has it.
     pub const IQN: u32 = 1;
     /// Expectile losses of the high and the low value network.
     pub const IQL_LOSS: u32 = 2;
@@ -37,6 +37,7 @@ pub mod sample {
         batch > 0,
         rows > 0,
         stats.len() >= (batch as usize) * (stat::COLUMNS as usize),
+        weights.len() >= batch as usize,
         samples.len() >= (batch as usize) * (sample::ROWS as usize),
         scales.len() >= scale::WORDS as usize,
         history.len() >= (rows as usize) * (signal::COLUMNS as usize),
@@ -49,6 +50,8 @@ pub fn learner_signals(
     rows: u32,
     /// C51 statistics [B, 8].
     stats: In<f32>,
+    /// Importance weights [B].
+    weights: In<f32>,
     /// Per-sample values as in [`sample`]; rows of parts that are off are zero.
     samples: In<f32>,
     /// What `update_scales` made.
@@ -73,7 +76,8 @@ pub fn learner_signals(
     if thread::warp() < sample::ROWS {
         i = thread::lane();
         while i < batch {
-            sum += samples.get(thread::warp() * batch + i);
+            let weight = if thread::warp() == sample::IQN { weights.get(i) } else { 1.0 };
+            sum = math::fma(weight, samples.get(thread::warp() * batch + i), sum);
             i += 32;
         }
     }

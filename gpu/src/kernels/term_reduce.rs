@@ -11,6 +11,7 @@
 use cuda_std::prelude::*;
 
 use super::distribution::warp_sums;
+#[cfg(not(target_arch = "nvptx64"))]
 use super::gradient_norm::partials;
 
 #[cfg(not(target_arch = "nvptx64"))]

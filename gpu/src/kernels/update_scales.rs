@@ -45,6 +45,7 @@ pub mod scale {
 /// Shared memory: inner products, then the groups' squares.
 const SHARED: u32 = PAIRS + GROUPS;
 
+#[cfg(not(target_arch = "nvptx64"))]
 /// 32 threads a sum: one warp for each pair of terms and for each group after the main one.
 const WARPS: u32 = PAIRS + GROUPS - 1;
 

@@ -4,8 +4,9 @@
 
 use cuda_std::Buf;
 use gpu::kernels::attention::{
-    AttentionApply, AttentionApplyTf32, AttentionContext, AttentionContextBackward, AttentionFoldHeads, AttentionFoldProjections,
-    AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Plane, columns, context_columns, gate_parts,
+    AttentionApply, AttentionApplyTf32, AttentionContext, AttentionContextBackward, AttentionFoldHeads,
+    AttentionFoldProjections, AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Plane, columns,
+    context_columns, gate_parts,
 };
 use gpu::kernels::term_reduce::GroupSquares;
 use settings::{Group, Precision};

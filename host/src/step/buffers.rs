@@ -225,8 +225,7 @@ impl StepBuffers {
         let (b, len) = (shape.batch, shape.flat.len);
         let grad = memory.alloc("grad", len)?;
         let whole = shape.splits == 1 && !shape.has_parts();
-        let partial =
-            if whole { grad } else { memory.alloc("grad.parts", shape.terms_len())? };
+        let partial = if whole { grad } else { memory.alloc("grad.parts", shape.terms_len())? };
         let buffers = Self {
             parameters: Parameters {
                 online: memory.alloc("online", len)?,

@@ -129,12 +129,8 @@ pub fn backward<E: Exec>(
     // One output is no shape for cuBLASLt.
     let outputs = [(high[2], d_value[0], h2[0]), (low[2], d_value[1], h2[1])];
     network.rust_weight_gradients(Lane::IQL, rows, planes, &outputs)?;
-    let hidden = [
-        (high[1], d_h2[0], h1[0]),
-        (low[1], d_h2[1], h1[1]),
-        (high[0], d_h1[0], x),
-        (low[0], d_h1[1], x),
-    ];
+    let hidden =
+        [(high[1], d_h2[0], h1[0]), (low[1], d_h2[1], h1[1]), (high[0], d_h1[0], x), (low[0], d_h1[1], x)];
     network.weight_gradients(Lane::IQL, rows, planes, &hidden)?;
     for group in [Group::IqlHigh, Group::IqlLow] {
         let (offset, own) = shape.segment(group);

@@ -251,8 +251,10 @@ impl<E: Exec> Network<'_, E> {
         rows: usize,
         layers: &[(Layer, View, Option<View>, View)],
     ) -> Result<(), ExecError> {
-        let products: Vec<Product> =
-            layers.iter().map(|&(layer, d_y, x, d_x)| self.backward_product(layer, rows, d_y, x, d_x)).collect();
+        let products: Vec<Product> = layers
+            .iter()
+            .map(|&(layer, d_y, x, d_x)| self.backward_product(layer, rows, d_y, x, d_x))
+            .collect();
         match self.shape.matmul {
             Matmul::Rust => gemm::group(self.exec, lane, &products)?,
             Matmul::CublasLt => {
@@ -269,14 +271,7 @@ impl<E: Exec> Network<'_, E> {
         Ok(())
     }
 
-    fn backward_product(
-        &self,
-        layer: Layer,
-        rows: usize,
-        d_y: View,
-        x: Option<View>,
-        d_x: View,
-    ) -> Product {
+    fn backward_product(&self, layer: Layer, rows: usize, d_y: View, x: Option<View>, d_x: View) -> Product {
         let epilogue = match (self.shape.matmul, x) {
             (Matmul::Rust, Some(x)) => Epilogue::LreluBackward(x.data, self.shape.model.leaky_slope),
             _ => Epilogue::None,

@@ -61,8 +61,7 @@ impl PartBuffers {
         let (main, trunk) = (shape.layout.len, shape.trunk_len());
         let plane = shape.splits * main;
         let blocks = |floats: usize| floats.div_ceil(settings::Flat::SEGMENT);
-        let ends: Vec<u32> =
-            shape.flat.segments.iter().map(|s| blocks(s.offset + s.len) as u32).collect();
+        let ends: Vec<u32> = shape.flat.segments.iter().map(|s| blocks(s.offset + s.len) as u32).collect();
         let parts = &shape.parts;
         let buffers = Self {
             cql: match parts.cql.enabled {
@@ -85,7 +84,8 @@ impl PartBuffers {
             partial,
             grads: memory.alloc("terms.grads", shape.full_terms() * main)?,
             // A buffer has an address even where there is no such term.
-            trunk_parts: memory.alloc("terms.trunk_parts", (shape.trunk_terms() * shape.splits * trunk).max(4))?,
+            trunk_parts: memory
+                .alloc("terms.trunk_parts", (shape.trunk_terms() * shape.splits * trunk).max(4))?,
             trunk_grads: memory.alloc("terms.trunk_grads", (shape.trunk_terms() * trunk).max(4))?,
             sums: memory.alloc("terms.sums", PAIRS as usize * blocks(main))?,
             squares: memory.alloc("groups.squares", blocks(shape.flat.len))?,
@@ -145,12 +145,14 @@ impl SpectralBuffers {
         let stride = layers.iter().map(|l| l.inputs.max(l.outputs)).max().unwrap_or(0).next_multiple_of(4);
         let mut matrices = [0; MAX_MATRICES];
         for (word, layer) in matrices.iter_mut().zip(layers) {
-            *word = gpu::kernels::spectral_norm::matrix(layer.weight, layer.outputs, layer.inputs).ok_or_else(
-                || ExecError::Product {
+            *word = gpu::kernels::spectral_norm::matrix(layer.weight, layer.outputs, layer.inputs)
+                .ok_or_else(|| ExecError::Product {
                     label: layer.label,
-                    problem: format!("{} x {} is too large for the spectral norm", layer.outputs, layer.inputs),
-                },
-            )?;
+                    problem: format!(
+                        "{} x {} is too large for the spectral norm",
+                        layer.outputs, layer.inputs
+                    ),
+                })?;
         }
         let mut alloc = |name: &str, len| memory.alloc(&format!("spectral.{name}"), len);
         let buffers = Self {

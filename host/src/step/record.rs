@@ -335,7 +335,11 @@ fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(
             )
         };
     }
-    if shape.model.atoms <= 64 { launch!(C51Loss)? } else { launch!(C51LossWide)? }
+    if shape.model.atoms <= 64 {
+        launch!(C51Loss)?
+    } else {
+        launch!(C51LossWide)?
+    }
     if parts.is_some_and(|parts| parts.cql.is_some()) {
         exec.after(Lane::MAIN, Lane::CQL)?;
     }
@@ -386,8 +390,7 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
     network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.heads1, d_pre(t), features)))?;
 
     // With attention the C51 term's gradient of h2' is needed as it is, besides its way on through h2.
-    let mut layers: Vec<_> =
-        terms.iter().map(|t| (shape.heads1, d_pre(t), Some(h2), d_h2(t))).collect();
+    let mut layers: Vec<_> = terms.iter().map(|t| (shape.heads1, d_pre(t), Some(h2), d_h2(t))).collect();
     let attention = b.parts.as_ref().and_then(|parts| parts.attention.as_ref());
     if let Some(attention) = attention {
         let raw = View::new(attention.d_features, shape.model.trunk2);

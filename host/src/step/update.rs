@@ -116,6 +116,7 @@ fn groups<E: Exec>(
         batch: shape.batch as u32,
         rows: shape.history as u32,
         stats: b.stats.into(),
+        weights: b.batch.weights.into(),
         samples: parts.samples.into(),
         scales: parts.scales.into(),
         history: b.history.into(),

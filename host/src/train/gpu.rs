@@ -3,9 +3,11 @@
 use anyhow::Context;
 use gpu::clock;
 use gpu::kernels::c51_loss::stat;
+use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
+use gpu::kernels::update_scales::scale;
 use gpu::market::{LOG_FIELDS, LogRow, MarketParams};
-use settings::Config;
+use settings::{Config, Group};
 
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
@@ -146,7 +148,7 @@ impl GpuAgent {
                     clipped_high: row[stat::CLIPPED_HIGH as usize],
                     gradient_norm: row[signal::GRADIENT_NORM as usize],
                     skipped: row[signal::SKIPPED as usize] != 0.0,
-                    parts: PartRow::default(),
+                    parts: part_row(&self.shape, row),
                 }
             })
             .collect())
@@ -155,6 +157,32 @@ impl GpuAgent {
     /// The training step's graph, for `profile` and reports.
     pub fn train_graph(&self) -> &Graph {
         &self.train_graph
+    }
+}
+
+/// The parts' columns of a history row.
+fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
+    let parts = &shape.parts;
+    let loss = |on: bool, sample: u32| on.then(|| row[(signal::SAMPLES + sample) as usize]);
+    let norm = |place: u32| row[(signal::NORM + place - scale::TERM_NORM) as usize];
+    let term = |on: bool, term: u32| on.then(|| norm(scale::TERM_NORM + term));
+    let group = |group: Group| {
+        let place = shape.flat.segments.iter().position(|s| s.group == group)?;
+        Some(norm(scale::GROUP_NORM + place as u32))
+    };
+    let several = shape.full_terms() + shape.trunk_terms() > 1;
+    PartRow {
+        loss_cql: loss(parts.cql.enabled, sample::CQL),
+        loss_iqn: loss(parts.iqn.enabled, sample::IQN),
+        loss_iql_high: loss(parts.iql.enabled, sample::IQL_LOSS),
+        loss_iql_low: loss(parts.iql.enabled, sample::IQL_LOSS + 1),
+        norm_c51: term(several, 0),
+        norm_cql: term(parts.cql.enabled, 1),
+        norm_iqn_trunk: term(parts.iqn.enabled, 2),
+        norm_iqn: group(Group::Iqn),
+        norm_attention: group(Group::Attention),
+        norm_iql_high: group(Group::IqlHigh),
+        norm_iql_low: group(Group::IqlLow),
     }
 }
 
