@@ -129,7 +129,7 @@ impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (lane, corner) = (Lane::new(), P::corner());
+        let (lane, corner) = (Lane::new(), P::octets());
         let mut k = 0;
         while k < depth {
             sixteen::<R, P, A, B, U>(a, b, lane, corner, k, 0, c, sum, sums);
@@ -176,7 +176,6 @@ fn sixteen<R: Rounding, P: Part, A: Order, B: Order, U: Summing>(
     sum: bool,
     sums: &mut RowSums,
 ) {
-    let (row, column) = (row / 8, column / 8);
     let column_of = |j: u32, step: u32| {
         [b.one::<B>(lane, column, j, k, step, 0), b.one::<B>(lane, column, j, k, step, 1)]
     };
@@ -224,7 +223,7 @@ impl Arithmetic for Fp32 {
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (lane, corner) = (Lane::new(), P::corner());
+        let (lane, corner) = (Lane::new(), P::octets());
         let mut k = 0;
         while k < depth {
             four::<P, A, B, U>(a, b, lane, corner, k, 0, c, sum, sums);
@@ -252,7 +251,6 @@ fn four<P: Part, A: Order, B: Order, U: Summing>(
     sum: bool,
     sums: &mut RowSums,
 ) {
-    let (row, column) = (row / 8, column / 8);
     let Lane { g, t } = lane;
     let mut rows = [[0.0; 4]; 8];
     unroll8!(i < 2 * P::TM => {
@@ -286,17 +284,17 @@ fn four<P: Part, A: Order, B: Order, U: Summing>(
     });
 }
 
-/// Repeats a block for the lane's tensor-core tiles with: the tile's index in [`Fragments`], its number i along the rows,
-/// and the row and column of C of its first element. The others are one column, eight rows, and both further.
+/// Repeats a block for the lane's tensor-core tiles (i, j), `at` being their index in [`Fragments`], with the calling
+/// lane and the octets of the warp's first row and column: their elements are `Tile::get_pair` and `set_pair` of octets 2i
+/// and 2i + 1 of the rows, and octet j of the columns.
 macro_rules! each_tile {
-    ($part:ty, ($at:ident, $i:ident, $row:ident, $column:ident) => $body:block) => {{
-        let (first_row, first_column) = <$part>::corner();
-        let $crate::kernels::iqn::tile::Lane { g, t } = $crate::kernels::iqn::tile::Lane::new();
-        unroll4!($i < <$part>::TM => {
+    ($part:ty, ($lane:ident, $corner:ident, $at:ident, $i:ident, $j:ident) => $body:block) => {{
+        let $lane = $crate::kernels::iqn::tile::Lane::new();
+        let $corner = <$part>::octets();
+        unroll4!(i < <$part>::TM => {
             unroll8!(j < <$part>::TN => {
-                let $at = $i * <$part>::TN + j;
-                let $row = first_row + 16 * $i as u32 + g;
-                let $column = first_column + 8 * j as u32 + 2 * t;
+                let $at = i * <$part>::TN + j;
+                let ($i, $j) = (i as u32, j as u32);
                 $body
             });
         });
