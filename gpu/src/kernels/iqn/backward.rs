@@ -97,7 +97,7 @@ impl Sums {
             let row = P::corner().0 + thread::lane() / 4;
             unroll8!(i < 2 * P::TM => {
                 let sum = E::whole_sum(sums[i]);
-                if thread::lane() % 4 == 0 {
+                if thread::lane().is_multiple_of(4) {
                     let at = self.start + bias + row + 8 * i as u32;
                     self.planes.set(at, if self.first { sum } else { self.planes.get(at) + sum });
                 }

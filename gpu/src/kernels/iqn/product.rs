@@ -111,6 +111,26 @@ pub fn multiply<E: Arithmetic, P: Part, A: Order, B: Order>(a: Tile, b: Tile, de
     E::multiply::<P, A, B, Plain>(a, b, depth, c, false, &mut [0.0; 8]);
 }
 
+/// What a warp multiplies.
+#[derive(Clone, Copy)]
+struct Operands {
+    a: Tile,
+    b: Tile,
+    lane: Lane,
+    /// First octet of the rows of C.
+    row: u32,
+    /// First octet of its columns.
+    column: u32,
+}
+
+impl Operands {
+    #[inline(always)]
+    fn new<P: Part>(a: Tile, b: Tile) -> Operands {
+        let (row, column) = P::octets();
+        Operands { a, b, lane: Lane::new(), row, column }
+    }
+}
+
 /// Tensor cores; operands are rounded by `R` when they are read, products exact, sums in f32.
 pub struct TensorCores<R>(PhantomData<R>);
 
@@ -129,11 +149,11 @@ impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (lane, corner) = (Lane::new(), P::octets());
+        let of = Operands::new::<P>(a, b);
         let mut k = 0;
         while k < depth {
-            sixteen::<R, P, A, B, U>(a, b, lane, corner, k, 0, c, sum, sums);
-            sixteen::<R, P, A, B, U>(a, b, lane, corner, k, 2, c, sum, sums);
+            sixteen::<R, P, A, B, U>(&of, k, 0, c, sum, sums);
+            sixteen::<R, P, A, B, U>(&of, k, 2, c, sum, sums);
             k += 32;
         }
     }
@@ -166,10 +186,7 @@ impl Instruction for crate::kernels::gemm::mma::Bf16 {
 /// Summed indices k + 8 step .. k + 8 step + 16.
 #[inline(always)]
 fn sixteen<R: Rounding, P: Part, A: Order, B: Order, U: Summing>(
-    a: Tile,
-    b: Tile,
-    lane: Lane,
-    (row, column): (u32, u32),
+    &Operands { a, b, lane, row, column }: &Operands,
     k: u32,
     step: u32,
     c: &mut Fragments,
@@ -223,11 +240,11 @@ impl Arithmetic for Fp32 {
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (lane, corner) = (Lane::new(), P::octets());
+        let of = Operands::new::<P>(a, b);
         let mut k = 0;
         while k < depth {
-            four::<P, A, B, U>(a, b, lane, corner, k, 0, c, sum, sums);
-            four::<P, A, B, U>(a, b, lane, corner, k, 1, c, sum, sums);
+            four::<P, A, B, U>(&of, k, 0, c, sum, sums);
+            four::<P, A, B, U>(&of, k, 1, c, sum, sums);
             k += 8;
         }
     }
@@ -241,10 +258,7 @@ impl Arithmetic for Fp32 {
 /// Summed indices k + 4 e .. k + 4 e + 4.
 #[inline(always)]
 fn four<P: Part, A: Order, B: Order, U: Summing>(
-    a: Tile,
-    b: Tile,
-    lane: Lane,
-    (row, column): (u32, u32),
+    &Operands { a, b, lane, row, column }: &Operands,
     k: u32,
     e: u32,
     c: &mut Fragments,
