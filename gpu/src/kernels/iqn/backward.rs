@@ -158,12 +158,13 @@ pub fn run<E: Arithmetic, S: Size>(
     // A sample's rows are one warp's: dh need not go through shared memory.
     let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;
     let chunks = head.chunks::<S>();
+    let kept = E::keep::<Embed<S>>(Memory::<S>::cosines());
     let mut chunk = 0;
     while chunk < chunks {
         shared::copy_wait::<1>();
         // The cosine weight and h (first du1, too) are there; x has been read.
         thread::sync();
-        let phi = head.embed::<E, S>(chunk, samples);
+        let phi = head.embed::<E, S>(chunk, samples, &kept);
         shared::copy_wait::<0>();
         thread::sync(); // x and the hidden weight are there, the cosine weight has been read
         head.copy_embed::<S>(place, split, chunk + 1);

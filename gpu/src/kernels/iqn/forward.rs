@@ -227,10 +227,15 @@ impl Head {
         }
     }
 
-    /// phi of a chunk, which stays in registers, and x, which goes to shared memory. Reads the cosines, the chunk's weight
-    /// and h there.
+    /// phi of a chunk, which stays in registers, and x, which goes to shared memory. Reads the chunk's weight and h there, and
+    /// the cosines if they are not `kept`.
     #[inline(always)]
-    pub fn embed<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> Fragments {
+    pub fn embed<E: Arithmetic, S: Size>(
+        &self,
+        chunk: u32,
+        samples: &RowSamples,
+        kept: &E::Kept,
+    ) -> Fragments {
         let first = chunk * S::CHUNK + Embed::<S>::corner().1 + 2 * (thread::lane() % 4);
         let mut bias = [[0.0; 2]; 8];
         unroll8!(j < Embed::<S>::TN => {
@@ -238,7 +243,11 @@ impl Head {
         });
         let mut phi = ZERO;
         let (cosines, weight) = (Memory::<S>::cosines(), Memory::<S>::cos_weight());
-        multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
+        if E::keeps::<Embed<S>>(S::COSINES) {
+            E::multiply_kept::<Embed<S>>(kept, weight, &mut phi);
+        } else {
+            multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
+        }
         let (trunk, x) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::x());
         each_tile!(Embed<S>, (lane, corner, at, i, j) => {
             let column = 8 * (corner.1 + j) + 2 * lane.t;
@@ -264,25 +273,22 @@ impl Head {
     ) -> Fragments {
         let mut sums = ZERO;
         let chunks = self.chunks::<S>();
+        shared::copy_wait::<0>();
+        thread::sync(); // the first chunk's cosine weight and h and the cosines are there
+        let kept = E::keep::<Embed<S>>(Memory::<S>::cosines());
         let mut chunk = 0;
         while chunk < chunks {
-            shared::copy_wait::<0>();
-            // The chunk's cosine weight and h (first the cosines, too) are there; x and the hidden weight have been read.
-            thread::sync();
             self.copy_hidden::<S>(chunk);
-            self.embed::<E, S>(chunk, samples);
+            self.embed::<E, S>(chunk, samples, &kept);
             shared::copy_wait::<0>();
             thread::sync(); // x and the hidden weight are there, the cosine weight has been read
             self.copy_embed::<S>(place, split, chunk + 1);
-            multiply::<E, Hide<S>, AlongK, AlongK>(
-                Memory::<S>::x(),
-                Memory::<S>::hid_weight(),
-                S::CHUNK,
-                &mut sums,
-            );
+            let (x, weight) = (Memory::<S>::x(), Memory::<S>::hid_weight());
+            multiply::<E, Hide<S>, AlongK, AlongK>(x, weight, S::CHUNK, &mut sums);
+            shared::copy_wait::<0>();
+            thread::sync(); // the next cosine weight and h are there; x and the hidden weight have been read
             chunk += 1;
         }
-        thread::sync(); // x and the hidden weight have been read
         sums
     }
 

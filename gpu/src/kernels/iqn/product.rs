@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 use cuda_std::prelude::*;
 
 use super::size::Part;
-use super::tile::{Lane, Order, Tile};
+use super::tile::{AlongK, Lane, Order, Tile};
 use crate::kernels::gemm::mma::Rounding;
 
 /// Repeats a block with the index 0 to n - 1, n a constant up to 4. Written out only where it matters: elsewhere it
@@ -95,6 +95,14 @@ pub trait Arithmetic {
         sum: bool,
         sums: &mut RowSums,
     );
+    /// A lane's rows of an operand, for use in several products.
+    type Kept: Copy;
+    /// Whether [`Arithmetic::keep`] keeps anything: an operand of `depth` summed indices, by `P`.
+    fn keeps<P: Part>(depth: u32) -> bool;
+    /// Reads A, stored along k, where it can be kept.
+    fn keep<P: Part>(a: Tile) -> Self::Kept;
+    /// Adds A B where A is kept, for B stored along k.
+    fn multiply_kept<P: Part>(a: &Self::Kept, b: Tile, c: &mut Fragments);
     /// The whole sum of a row, from the sums of the four lanes with the same g. Whole warps call.
     fn whole_sum(sum: f32) -> f32;
     /// Most tensor-core instructions for a product of this depth, and shuffles in [`Arithmetic::whole_sum`].
@@ -110,6 +118,9 @@ pub trait Arithmetic {
 pub fn multiply<E: Arithmetic, P: Part, A: Order, B: Order>(a: Tile, b: Tile, depth: u32, c: &mut Fragments) {
     E::multiply::<P, A, B, Plain>(a, b, depth, c, false, &mut [0.0; 8]);
 }
+
+/// Summed indices of an operand that can be kept.
+const KEPT_DEPTH: u32 = 64;
 
 /// What a warp multiplies.
 #[derive(Clone, Copy)]
@@ -128,6 +139,20 @@ impl Operands {
     fn new<P: Part>(a: Tile, b: Tile) -> Operands {
         let (row, column) = P::octets();
         Operands { a, b, lane: Lane::new(), row, column }
+    }
+
+    /// A lane's column of B in tile j, for eight summed indices.
+    #[inline(always)]
+    fn column<B: Order>(&self, j: u32, k: u32, step: u32) -> [f32; 2] {
+        let get = |e: u32| self.b.one::<B>(self.lane, self.column, j, k, step, e);
+        [get(0), get(1)]
+    }
+
+    /// A lane's rows of A in tile i, for eight summed indices.
+    #[inline(always)]
+    fn rows<A: Order>(&self, i: u32, k: u32, step: u32) -> [f32; 4] {
+        let get = |high: u32, e: u32| self.a.one::<A>(self.lane, self.row, 2 * i + high, k, step, e);
+        [get(0, 0), get(1, 0), get(0, 1), get(1, 1)]
     }
 }
 
@@ -158,6 +183,46 @@ impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
         }
     }
 
+    /// Two tiles along the rows by four times sixteen summed indices.
+    type Kept = [[R::Rows; 4]; 2];
+
+    #[inline(always)]
+    fn keeps<P: Part>(depth: u32) -> bool {
+        // The small size's share. The medium size has a larger part of dWh, and no registers left beside it.
+        P::TM == 2 && P::TN == 4 && depth == KEPT_DEPTH
+    }
+
+    #[inline(always)]
+    fn keep<P: Part>(a: Tile) -> [[R::Rows; 4]; 2] {
+        let mut kept = [[R::rows([0.0; 4], [0.0; 4]); 4]; 2];
+        if Self::keeps::<P>(a.width) {
+            let of = Operands::new::<P>(a, a);
+            unroll4!(i < P::TM => {
+                unroll4!(n < 4 => {
+                    let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
+                    let rows = |step: u32| of.rows::<AlongK>(i as u32, k, step);
+                    kept[i % 2][n] = R::rows(rows(step), rows(step + 1));
+                });
+            });
+        }
+        kept
+    }
+
+    #[inline(always)]
+    fn multiply_kept<P: Part>(a: &[[R::Rows; 4]; 2], b: Tile, c: &mut Fragments) {
+        let of = Operands::new::<P>(b, b);
+        unroll4!(n < 4 => {
+            let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
+            unroll8!(j < P::TN => {
+                let column = |step: u32| of.column::<AlongK>(j as u32, k, step);
+                let column = R::column(column(step), column(step + 1));
+                unroll4!(i < P::TM => {
+                    c[i * P::TN + j] = R::multiply(a[i % 2][n], column, c[i * P::TN + j]);
+                });
+            });
+        });
+    }
+
     #[inline(always)]
     fn whole_sum(sum: f32) -> f32 {
         // Each of the four lanes has summed its own summed indices.
@@ -186,30 +251,19 @@ impl Instruction for crate::kernels::gemm::mma::Bf16 {
 /// Summed indices k + 8 step .. k + 8 step + 16.
 #[inline(always)]
 fn sixteen<R: Rounding, P: Part, A: Order, B: Order, U: Summing>(
-    &Operands { a, b, lane, row, column }: &Operands,
+    of: &Operands,
     k: u32,
     step: u32,
     c: &mut Fragments,
     sum: bool,
     sums: &mut RowSums,
 ) {
-    let column_of = |j: u32, step: u32| {
-        [b.one::<B>(lane, column, j, k, step, 0), b.one::<B>(lane, column, j, k, step, 1)]
-    };
-    let rows_of = |i: u32, step: u32| {
-        [
-            a.one::<A>(lane, row, 2 * i, k, step, 0),
-            a.one::<A>(lane, row, 2 * i + 1, k, step, 0),
-            a.one::<A>(lane, row, 2 * i, k, step, 1),
-            a.one::<A>(lane, row, 2 * i + 1, k, step, 1),
-        ]
-    };
     let mut columns = [R::column([0.0; 2], [0.0; 2]); 8];
     unroll8!(j < P::TN => {
-        columns[j] = R::column(column_of(j as u32, step), column_of(j as u32, step + 1));
+        columns[j] = R::column(of.column::<B>(j as u32, k, step), of.column::<B>(j as u32, k, step + 1));
     });
     unroll4!(i < P::TM => {
-        let (first, second) = (rows_of(i as u32, step), rows_of(i as u32, step + 1));
+        let (first, second) = (of.rows::<A>(i as u32, k, step), of.rows::<A>(i as u32, k, step + 1));
         let rows = R::rows(first, second);
         unroll8!(j < P::TN => {
             c[i * P::TN + j] = R::multiply(rows, columns[j], c[i * P::TN + j]);
@@ -248,6 +302,19 @@ impl Arithmetic for Fp32 {
             k += 8;
         }
     }
+
+    type Kept = ();
+
+    #[inline(always)]
+    fn keeps<P: Part>(_depth: u32) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn keep<P: Part>(_a: Tile) {}
+
+    #[inline(always)]
+    fn multiply_kept<P: Part>(_a: &(), _b: Tile, _c: &mut Fragments) {}
 
     #[inline(always)]
     fn whole_sum(sum: f32) -> f32 {
