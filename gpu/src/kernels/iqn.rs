@@ -22,7 +22,7 @@
 //! `iqn_reduce_*` adds up. The order of all sums is fixed by the shapes and the number of blocks.
 //!
 //! Kernels are named `iqn_WHAT_ARITHMETIC_SIZE`. Arithmetic as in `gemm`: `fp32` is IEEE; `tf32` and `bf16` round the
-//! operands of the six products (not the gradients of biases, the loss or dh). Sizes: see [`Size`]; [`choose`] picks one.
+//! operands of the six products (not the gradients of biases, the loss or dh). Sizes: see [`TileSize`]; [`choose`] picks one.
 
 use cuda_std::prelude::*;
 

@@ -12,12 +12,12 @@ use cuda_std::prelude::*;
 
 use super::forward::{Head, RowSamples};
 use super::loss::Loss;
-use super::product::{Arithmetic, Fragments, RowSums, WithSums, ZERO, multiply};
+use super::product::{Arithmetic, Fragments, Plain, RowSums, Summing, WithSums, ZERO, multiply};
 use super::size::{
     Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split, THREADS,
 };
 use super::target::first_output;
-use super::tile::{AlongK, AlongRows, Tile, opaque};
+use super::tile::{AlongK, AlongRows, Lane, Tile, opaque};
 use crate::action;
 
 /// Where the parts of a plane begin, in floats.
@@ -72,11 +72,11 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds A B, of [k, rows of C] and [k, columns of C], to the part of the plane that begins at `weight`, and if `bias`
-    /// says so the sums of A over k to the one that begins there. What was in the plane is read before the product and
-    /// added after it.
+    /// Adds A B, of [k, rows of C] and [k, columns of C], to the part of the plane that begins at `weight`, and if `U` says
+    /// so the sums of A over k to the one that begins at `bias`. What was in the plane is read before the product and added
+    /// after it.
     #[inline(always)]
-    fn add<E: Arithmetic, P: Part>(&self, a: Tile, b: Tile, weight: u32, bias: Option<u32>) {
+    fn add<E: Arithmetic, P: Part, U: Summing>(&self, a: Tile, b: Tile, weight: u32, bias: u32) {
         let at = self.start + weight + 4 * opaque(thread::thread_idx());
         let mut before = ZERO;
         if !self.first {
@@ -86,20 +86,18 @@ impl Sums {
         }
         let mut c = ZERO;
         let mut sums: RowSums = [0.0; 8];
-        let sum = bias.is_some() && P::corner().1 == 0;
-        E::multiply::<P, AlongRows, AlongRows, WithSums>(a, b, a.rows, &mut c, sum, &mut sums);
+        let sum = P::corner().1 == 0;
+        E::multiply::<P, AlongRows, AlongRows, U>(a, b, a.rows, &mut c, sum, &mut sums);
         unroll_fragments!(P, n => {
             let (c, before) = (c[n], before[n]);
             let sum = [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]];
             self.planes.set4(at + 4 * THREADS * n as u32, sum);
         });
-        if let Some(bias) = bias
-            && sum
-        {
+        if U::ON && sum {
             let row = P::corner().0 + thread::lane() / 4;
             unroll8!(i < 2 * P::TM => {
                 let sum = E::whole_sum(sums[i]);
-                if thread::lane() % 4 == 0 {
+                if thread::lane().is_multiple_of(4) {
                     let at = self.start + bias + row + 8 * i as u32;
                     self.planes.set(at, if self.first { sum } else { self.planes.get(at) + sum });
                 }
@@ -132,11 +130,11 @@ pub fn run<E: Arithmetic, S: Size>(
         spread::<S>(loss, split, place, outputs);
         shared::copy_wait::<0>();
         thread::sync(); // dz and the weight are there
-        sums.add::<E, GradOut<S>>(
+        sums.add::<E, GradOut<S>, WithSums>(
             Memory::<S>::outputs(),
             Memory::<S>::hidden(),
             plane.out_weight + outputs * OUTPUTS * S::HIDDEN,
-            Some(plane.out_bias + outputs * OUTPUTS),
+            plane.out_bias + outputs * OUTPUTS,
         );
         multiply::<E, Hide<S>, AlongK, AlongRows>(
             Memory::<S>::outputs(),
@@ -150,46 +148,56 @@ pub fn run<E: Arithmetic, S: Size>(
     head.copy_embed::<S>(place, split, 0);
     head.copy_hidden::<S>(0);
     let hidden = Memory::<S>::hidden();
-    each_tile!(Hide<S>, (at, _i, row, column) => {
+    each_tile!(Hide<S>, (lane, corner, at, i, j) => {
         let scale = |u: f32, d: f32| if u > 0.0 { d } else { head.slope * d };
-        let (upper, lower, d) = (hidden.get2(row, column), hidden.get2(row + 8, column), du[at]);
-        hidden.set2(row, column, [scale(upper[0], d[0]), scale(upper[1], d[1])]);
-        hidden.set2(row + 8, column, [scale(lower[0], d[2]), scale(lower[1], d[3])]);
+        let (upper, lower) = (hidden.get_pair(lane, corner, 2 * i, j), hidden.get_pair(lane, corner, 2 * i + 1, j));
+        let d = du[at];
+        hidden.set_pair(lane, corner, 2 * i, j, [scale(upper[0], d[0]), scale(upper[1], d[1])]);
+        hidden.set_pair(lane, corner, 2 * i + 1, j, [scale(lower[0], d[2]), scale(lower[1], d[3])]);
     });
+    // A sample's rows are one warp's: dh need not go through shared memory.
+    let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;
     let chunks = head.chunks::<S>();
+    let kept = E::keep::<Embed<S>>(Memory::<S>::cosines());
     let mut chunk = 0;
     while chunk < chunks {
         shared::copy_wait::<1>();
         // The cosine weight and h (first du1, too) are there; x has been read.
         thread::sync();
-        let phi = head.embed::<E, S>(chunk, samples);
+        let phi = head.embed::<E, S>(chunk, samples, &kept);
         shared::copy_wait::<0>();
         thread::sync(); // x and the hidden weight are there, the cosine weight has been read
         head.copy_embed::<S>(place, split, chunk + 1);
-        sums.add::<E, GradHide<S>>(
-            hidden,
-            Memory::<S>::x(),
-            plane.hid_weight + chunk * S::HIDDEN * S::CHUNK,
-            if chunk == 0 { Some(plane.hid_bias) } else { None },
-        );
+        let (x, weight) = (Memory::<S>::x(), plane.hid_weight + chunk * S::HIDDEN * S::CHUNK);
+        if chunk == 0 {
+            sums.add::<E, GradHide<S>, WithSums>(hidden, x, weight, plane.hid_bias);
+        } else {
+            sums.add::<E, GradHide<S>, Plain>(hidden, x, weight, 0);
+        }
         let dh = d_phi::<E, S>(&phi, chunk, samples);
         thread::sync(); // d phi is there, x and the hidden weight have been read
         head.copy_hidden::<S>(chunk + 1);
-        let x = Memory::<S>::x();
-        each_tile!(Embed<S>, (at, _i, row, column) => {
-            x.set2(row, column, [dh[at][0], dh[at][1]]);
-            x.set2(row + 8, column, [dh[at][2], dh[at][3]]);
-        });
-        sums.add::<E, GradEmbed<S>>(
+        if !in_warp {
+            each_tile!(Embed<S>, (lane, corner, at, i, j) => {
+                x.set_pair(lane, corner, 2 * i, j, [dh[at][0], dh[at][1]]);
+                x.set_pair(lane, corner, 2 * i + 1, j, [dh[at][2], dh[at][3]]);
+            });
+        }
+        sums.add::<E, GradEmbed<S>, WithSums>(
             Memory::<S>::d_phi(),
             Memory::<S>::cosines(),
             plane.cos_weight + chunk * S::CHUNK * S::COSINES,
-            Some(plane.cos_bias + chunk * S::CHUNK),
+            plane.cos_bias + chunk * S::CHUNK,
         );
-        thread::sync(); // dx * phi is there, d phi and the cosines have been read
-        sum_dh::<S>(head, loss, place, split, chunk, piece);
+        if in_warp {
+            sum_dh_in_warp::<S>(head, loss, place, &dh, chunk);
+        } else {
+            thread::sync(); // dx * phi is there
+            sum_dh::<S>(head, loss, place, split, chunk, piece);
+        }
         chunk += 1;
     }
+    thread::sync(); // d phi and the cosines have been read
 }
 
 /// dz of one group of outputs as a matrix [rows, outputs], zero where an action was not taken.
@@ -228,15 +236,16 @@ fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSampl
     let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::hid_weight());
     multiply::<E, Embed<S>, AlongK, AlongRows>(hidden, weight, S::HIDDEN, &mut dx);
     let (trunk, d) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::d_phi());
-    each_tile!(Embed<S>, (at, i, row, column) => {
+    each_tile!(Embed<S>, (lane, corner, at, i, j) => {
         let (p, v) = (phi[at], dx[at]);
-        let upper = trunk.get2(samples[2 * i], column);
-        let lower = trunk.get2(samples[2 * i + 1], column);
+        let column = 8 * (corner.1 + j) + 2 * lane.t;
+        let upper = trunk.get2(samples[2 * i as usize], column);
+        let lower = trunk.get2(samples[2 * i as usize + 1], column);
         let where_positive = |p: f32, d: f32| if p > 0.0 { d } else { 0.0 };
         let upper = [where_positive(p[0], v[0] * upper[0]), where_positive(p[1], v[1] * upper[1])];
         let lower = [where_positive(p[2], v[2] * lower[0]), where_positive(p[3], v[3] * lower[1])];
-        d.set2(row, column, upper);
-        d.set2(row + 8, column, lower);
+        d.set_pair(lane, corner, 2 * i, j, upper);
+        d.set_pair(lane, corner, 2 * i + 1, j, lower);
         dx[at] = [v[0] * p[0], v[1] * p[1], v[2] * p[2], v[3] * p[3]];
     });
     dx
@@ -263,6 +272,34 @@ fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk
             loss.dh.set(at, sum);
         }
         index += THREADS;
+    }
+}
+
+/// dh of a chunk where each sample's rows are those of one warp's part of dx * phi: in the order of the lane's tiles, then
+/// by three shuffles over the lanes with the same columns.
+#[inline(always)]
+fn sum_dh_in_warp<S: Size>(head: &Head, loss: &Loss, place: &Place, products: &Fragments, chunk: u32) {
+    let (row, column) = Embed::<S>::corner();
+    let sample = row / (16 * Embed::<S>::TM as u32);
+    if sample < place.samples {
+        let Lane { g, t } = Lane::new();
+        let feature = chunk * S::CHUNK + column + 2 * t;
+        let at = (place.first + sample) * head.trunk + feature;
+        unroll8!(j < Embed::<S>::TN => {
+            let mut sum = [0.0f32; 2];
+            unroll4!(i < Embed::<S>::TM => {
+                let p = products[i * Embed::<S>::TN + j];
+                sum = [sum[0] + (p[0] + p[2]), sum[1] + (p[1] + p[3])];
+            });
+            unroll4!(e < 2 => {
+                let over_rows = |sum: f32, mask: u32| sum + warp::shfl_xor(sum, mask);
+                let whole = over_rows(over_rows(over_rows(sum[e], 4), 8), 16);
+                let further = 8 * j as u32 + e as u32;
+                if g == 0 && feature + further < head.trunk {
+                    loss.dh.set(at + further, whole);
+                }
+            });
+        });
     }
 }
 

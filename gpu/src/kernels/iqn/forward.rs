@@ -95,15 +95,15 @@ pub fn clear_row<S: Size>(split: &Split) {
     }
 }
 
-/// cos(pi j tau), j up to 256, the product j tau as exact as two floats are: with it alone the angle would be off by up
-/// to j 2^-25 half turns.
+/// sin and cos of pi j tau, j up to 256, each within 2^-23. The product j tau is as exact as two floats are: with one float
+/// the angle would be off by up to j 2^-25 half turns.
 #[inline(always)]
-fn cos_pi(j: u32, tau: f32) -> f32 {
+fn sin_cos_pi(j: u32, tau: f32) -> (f32, f32) {
     let j = j as f32;
     let product = j * tau;
     let rest = math::fma(j, tau, -product);
     let half = 0.5 * product;
-    math::cos_2pi(math::fma(0.5, rest, half - math::round(half)))
+    math::sin_cos_2pi(math::fma(0.5, rest, half - math::round(half)))
 }
 
 /// Two biases of neighbouring columns, zero where there is none.
@@ -151,7 +151,7 @@ impl Head {
                 column: 0,
                 vectors,
             };
-            weight.copy(Memory::<S>::cos_weight(), S::CHUNK);
+            weight.copy(Memory::<S>::cos_weight());
             let h = Source {
                 matrix: self.h,
                 columns: self.trunk,
@@ -160,7 +160,7 @@ impl Head {
                 column: at,
                 vectors,
             };
-            h.copy(Memory::<S>::trunk(chunk % 2), split.samples);
+            h.copy_rows(Memory::<S>::trunk(chunk % 2), split.samples);
         }
         shared::copy_commit();
     }
@@ -177,7 +177,7 @@ impl Head {
                 column: chunk * S::CHUNK,
                 vectors: self.vectors,
             };
-            weight.copy(Memory::<S>::hid_weight(), S::HIDDEN);
+            weight.copy(Memory::<S>::hid_weight());
         }
         shared::copy_commit();
     }
@@ -193,7 +193,7 @@ impl Head {
             column: 0,
             vectors: self.vectors,
         };
-        weight.copy(Memory::<S>::out_weight(), OUTPUTS);
+        weight.copy(Memory::<S>::out_weight());
         shared::copy_commit();
     }
 
@@ -210,13 +210,16 @@ impl Head {
                 taus.taus.set(place.first_row + row, tau);
             }
         }
+        // The first of four neighbours by itself, the others by turning it, which leaves them within 2^-21.
+        let turns = [sin_cos_pi(0, tau), sin_cos_pi(1, tau), sin_cos_pi(2, tau), sin_cos_pi(3, tau)];
         let mut quad = part;
         while quad < S::COSINES / 4 {
+            let (sin, cos) = sin_cos_pi(4 * quad + 1, tau);
             let mut cosines = [0.0; 4];
             unroll4!(e < 4 => {
-                let j = 4 * quad + e as u32;
-                if exists && j < self.cosines {
-                    cosines[e] = cos_pi(j + 1, tau);
+                if exists && 4 * quad + (e as u32) < self.cosines {
+                    let (turn_sin, turn_cos) = turns[e];
+                    cosines[e] = math::fma(cos, turn_cos, -(sin * turn_sin));
                 }
             });
             Memory::<S>::cosines().set4(row, quad, cosines);
@@ -224,10 +227,15 @@ impl Head {
         }
     }
 
-    /// phi of a chunk, which stays in registers, and x, which goes to shared memory. Reads the cosines, the chunk's weight
-    /// and h there.
+    /// phi of a chunk, which stays in registers, and x, which goes to shared memory. Reads the chunk's weight and h there, and
+    /// the cosines if they are not `kept`.
     #[inline(always)]
-    pub fn embed<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> Fragments {
+    pub fn embed<E: Arithmetic, S: Size>(
+        &self,
+        chunk: u32,
+        samples: &RowSamples,
+        kept: &E::Kept,
+    ) -> Fragments {
         let first = chunk * S::CHUNK + Embed::<S>::corner().1 + 2 * (thread::lane() % 4);
         let mut bias = [[0.0; 2]; 8];
         unroll8!(j < Embed::<S>::TN => {
@@ -235,16 +243,20 @@ impl Head {
         });
         let mut phi = ZERO;
         let (cosines, weight) = (Memory::<S>::cosines(), Memory::<S>::cos_weight());
-        multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
+        if E::keeps::<Embed<S>>(S::COSINES) {
+            E::multiply_kept::<Embed<S>>(kept, weight, &mut phi);
+        } else {
+            multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
+        }
         let (trunk, x) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::x());
-        each_tile!(Embed<S>, (at, i, row, column) => {
-            let [b0, b1] = bias[at % Embed::<S>::TN];
-            let p = phi[at];
+        each_tile!(Embed<S>, (lane, corner, at, i, j) => {
+            let column = 8 * (corner.1 + j) + 2 * lane.t;
+            let ([b0, b1], p) = (bias[j as usize], phi[at]);
             let p = [relu(p[0] + b0), relu(p[1] + b1), relu(p[2] + b0), relu(p[3] + b1)];
-            let upper = trunk.get2(samples[2 * i], column);
-            let lower = trunk.get2(samples[2 * i + 1], column);
-            x.set2(row, column, [upper[0] * p[0], upper[1] * p[1]]);
-            x.set2(row + 8, column, [lower[0] * p[2], lower[1] * p[3]]);
+            let upper = trunk.get2(samples[2 * i as usize], column);
+            let lower = trunk.get2(samples[2 * i as usize + 1], column);
+            x.set_pair(lane, corner, 2 * i, j, [upper[0] * p[0], upper[1] * p[1]]);
+            x.set_pair(lane, corner, 2 * i + 1, j, [lower[0] * p[2], lower[1] * p[3]]);
             phi[at] = p;
         });
         phi
@@ -261,25 +273,22 @@ impl Head {
     ) -> Fragments {
         let mut sums = ZERO;
         let chunks = self.chunks::<S>();
+        shared::copy_wait::<0>();
+        thread::sync(); // the first chunk's cosine weight and h and the cosines are there
+        let kept = E::keep::<Embed<S>>(Memory::<S>::cosines());
         let mut chunk = 0;
         while chunk < chunks {
-            shared::copy_wait::<0>();
-            // The chunk's cosine weight and h (first the cosines, too) are there; x and the hidden weight have been read.
-            thread::sync();
             self.copy_hidden::<S>(chunk);
-            self.embed::<E, S>(chunk, samples);
+            self.embed::<E, S>(chunk, samples, &kept);
             shared::copy_wait::<0>();
             thread::sync(); // x and the hidden weight are there, the cosine weight has been read
             self.copy_embed::<S>(place, split, chunk + 1);
-            multiply::<E, Hide<S>, AlongK, AlongK>(
-                Memory::<S>::x(),
-                Memory::<S>::hid_weight(),
-                S::CHUNK,
-                &mut sums,
-            );
+            let (x, weight) = (Memory::<S>::x(), Memory::<S>::hid_weight());
+            multiply::<E, Hide<S>, AlongK, AlongK>(x, weight, S::CHUNK, &mut sums);
+            shared::copy_wait::<0>();
+            thread::sync(); // the next cosine weight and h are there; x and the hidden weight have been read
             chunk += 1;
         }
-        thread::sync(); // x and the hidden weight have been read
         sums
     }
 
@@ -287,10 +296,11 @@ impl Head {
     #[inline(always)]
     pub fn store_hidden<S: Size>(&self, sums: &Fragments) {
         let hidden = Memory::<S>::hidden();
-        each_tile!(Hide<S>, (at, _i, row, column) => {
-            let ([b0, b1], u) = (two(&self.hid_bias, column, self.hidden), sums[at]);
-            hidden.set2(row, column, [leaky(u[0] + b0, self.slope), leaky(u[1] + b1, self.slope)]);
-            hidden.set2(row + 8, column, [leaky(u[2] + b0, self.slope), leaky(u[3] + b1, self.slope)]);
+        each_tile!(Hide<S>, (lane, corner, at, i, j) => {
+            let [b0, b1] = two(&self.hid_bias, 8 * (corner.1 + j) + 2 * lane.t, self.hidden);
+            let (u, slope) = (sums[at], self.slope);
+            hidden.set_pair(lane, corner, 2 * i, j, [leaky(u[0] + b0, slope), leaky(u[1] + b1, slope)]);
+            hidden.set_pair(lane, corner, 2 * i + 1, j, [leaky(u[2] + b0, slope), leaky(u[3] + b1, slope)]);
         });
     }
 
@@ -301,10 +311,11 @@ impl Head {
         let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::out_weight());
         multiply::<E, Quantiles<S>, AlongK, AlongK>(hidden, weight, S::HIDDEN, &mut z);
         let outputs = Memory::<S>::outputs();
-        each_tile!(Quantiles<S>, (at, _i, row, column) => {
-            let ([b0, b1], z) = (two(&self.out_bias, group * OUTPUTS + column, self.outputs), z[at]);
-            outputs.set2(row, column, [z[0] + b0, z[1] + b1]);
-            outputs.set2(row + 8, column, [z[2] + b0, z[3] + b1]);
+        each_tile!(Quantiles<S>, (lane, corner, at, i, j) => {
+            let output = group * OUTPUTS + 8 * (corner.1 + j) + 2 * lane.t;
+            let ([b0, b1], z) = (two(&self.out_bias, output, self.outputs), z[at]);
+            outputs.set_pair(lane, corner, 2 * i, j, [z[0] + b0, z[1] + b1]);
+            outputs.set_pair(lane, corner, 2 * i + 1, j, [z[2] + b0, z[3] + b1]);
         });
     }
 }

@@ -291,15 +291,16 @@ pub const fn loss_mmas<E: product::Arithmetic, S: Size>() -> u32 {
         + mmas::<E, GradOut<S>>(S::ROWS)
         + mmas::<E, Hide<S>>(OUTPUTS)
         + mmas::<E, Embed<S>>(S::COSINES)
-        + mmas::<E, GradHide<S>>(S::ROWS)
+        + 2 * mmas::<E, GradHide<S>>(S::ROWS) // with and without the bias
         + mmas::<E, Embed<S>>(S::HIDDEN)
         + mmas::<E, GradEmbed<S>>(S::ROWS)
 }
 
-/// Most shuffles of a loss kernel: the samples' losses, and the biases' gradients.
+/// Most shuffles of a loss kernel: the samples' losses, the biases' gradients and dh.
 pub const fn loss_shuffles<E: product::Arithmetic, S: Size>() -> u32 {
     let rows = 2 * (GradOut::<S>::TM + GradHide::<S>::TM + GradEmbed::<S>::TM) as u32;
-    5 + rows * E::SHUFFLES
+    let dh = 3 * 2 * Embed::<S>::TN as u32;
+    5 + rows * E::SHUFFLES + dh
 }
 
 const _: () = {

@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 use cuda_std::prelude::*;
 
 use super::size::Part;
-use super::tile::{Lane, Order, Tile};
+use super::tile::{AlongK, Lane, Order, Tile};
 use crate::kernels::gemm::mma::Rounding;
 
 /// Repeats a block with the index 0 to n - 1, n a constant up to 4. Written out only where it matters: elsewhere it
@@ -95,6 +95,14 @@ pub trait Arithmetic {
         sum: bool,
         sums: &mut RowSums,
     );
+    /// A lane's rows of an operand, for use in several products.
+    type Kept: Copy;
+    /// Whether [`Arithmetic::keep`] keeps anything: an operand of `depth` summed indices, by `P`.
+    fn keeps<P: Part>(depth: u32) -> bool;
+    /// Reads A, stored along k, where it can be kept.
+    fn keep<P: Part>(a: Tile) -> Self::Kept;
+    /// Adds A B where A is kept, for B stored along k.
+    fn multiply_kept<P: Part>(a: &Self::Kept, b: Tile, c: &mut Fragments);
     /// The whole sum of a row, from the sums of the four lanes with the same g. Whole warps call.
     fn whole_sum(sum: f32) -> f32;
     /// Most tensor-core instructions for a product of this depth, and shuffles in [`Arithmetic::whole_sum`].
@@ -109,6 +117,43 @@ pub trait Arithmetic {
 #[inline(always)]
 pub fn multiply<E: Arithmetic, P: Part, A: Order, B: Order>(a: Tile, b: Tile, depth: u32, c: &mut Fragments) {
     E::multiply::<P, A, B, Plain>(a, b, depth, c, false, &mut [0.0; 8]);
+}
+
+/// Summed indices of an operand that can be kept.
+const KEPT_DEPTH: u32 = 64;
+
+/// What a warp multiplies.
+#[derive(Clone, Copy)]
+struct Operands {
+    a: Tile,
+    b: Tile,
+    lane: Lane,
+    /// First octet of the rows of C.
+    row: u32,
+    /// First octet of its columns.
+    column: u32,
+}
+
+impl Operands {
+    #[inline(always)]
+    fn new<P: Part>(a: Tile, b: Tile) -> Operands {
+        let (row, column) = P::octets();
+        Operands { a, b, lane: Lane::new(), row, column }
+    }
+
+    /// A lane's column of B in tile j, for eight summed indices.
+    #[inline(always)]
+    fn column<B: Order>(&self, j: u32, k: u32, step: u32) -> [f32; 2] {
+        let get = |e: u32| self.b.one::<B>(self.lane, self.column, j, k, step, e);
+        [get(0), get(1)]
+    }
+
+    /// A lane's rows of A in tile i, for eight summed indices.
+    #[inline(always)]
+    fn rows<A: Order>(&self, i: u32, k: u32, step: u32) -> [f32; 4] {
+        let get = |high: u32, e: u32| self.a.one::<A>(self.lane, self.row, 2 * i + high, k, step, e);
+        [get(0, 0), get(1, 0), get(0, 1), get(1, 1)]
+    }
 }
 
 /// Tensor cores; operands are rounded by `R` when they are read, products exact, sums in f32.
@@ -129,13 +174,53 @@ impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (lane, corner) = (Lane::new(), P::corner());
+        let of = Operands::new::<P>(a, b);
         let mut k = 0;
         while k < depth {
-            sixteen::<R, P, A, B, U>(a, b, lane, corner, k, 0, c, sum, sums);
-            sixteen::<R, P, A, B, U>(a, b, lane, corner, k, 2, c, sum, sums);
+            sixteen::<R, P, A, B, U>(&of, k, 0, c, sum, sums);
+            sixteen::<R, P, A, B, U>(&of, k, 2, c, sum, sums);
             k += 32;
         }
+    }
+
+    /// Two tiles along the rows by four times sixteen summed indices.
+    type Kept = [[R::Rows; 4]; 2];
+
+    #[inline(always)]
+    fn keeps<P: Part>(depth: u32) -> bool {
+        // The small size's share. The medium size has a larger part of dWh, and no registers left beside it.
+        P::TM == 2 && P::TN == 4 && depth == KEPT_DEPTH
+    }
+
+    #[inline(always)]
+    fn keep<P: Part>(a: Tile) -> [[R::Rows; 4]; 2] {
+        let mut kept = [[R::rows([0.0; 4], [0.0; 4]); 4]; 2];
+        if Self::keeps::<P>(a.width) {
+            let of = Operands::new::<P>(a, a);
+            unroll4!(i < P::TM => {
+                unroll4!(n < 4 => {
+                    let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
+                    let rows = |step: u32| of.rows::<AlongK>(i as u32, k, step);
+                    kept[i % 2][n] = R::rows(rows(step), rows(step + 1));
+                });
+            });
+        }
+        kept
+    }
+
+    #[inline(always)]
+    fn multiply_kept<P: Part>(a: &[[R::Rows; 4]; 2], b: Tile, c: &mut Fragments) {
+        let of = Operands::new::<P>(b, b);
+        unroll4!(n < 4 => {
+            let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
+            unroll8!(j < P::TN => {
+                let column = |step: u32| of.column::<AlongK>(j as u32, k, step);
+                let column = R::column(column(step), column(step + 1));
+                unroll4!(i < P::TM => {
+                    c[i * P::TN + j] = R::multiply(a[i % 2][n], column, c[i * P::TN + j]);
+                });
+            });
+        });
     }
 
     #[inline(always)]
@@ -166,34 +251,19 @@ impl Instruction for crate::kernels::gemm::mma::Bf16 {
 /// Summed indices k + 8 step .. k + 8 step + 16.
 #[inline(always)]
 fn sixteen<R: Rounding, P: Part, A: Order, B: Order, U: Summing>(
-    a: Tile,
-    b: Tile,
-    lane: Lane,
-    (row, column): (u32, u32),
+    of: &Operands,
     k: u32,
     step: u32,
     c: &mut Fragments,
     sum: bool,
     sums: &mut RowSums,
 ) {
-    let (row, column) = (row / 8, column / 8);
-    let column_of = |j: u32, step: u32| {
-        [b.one::<B>(lane, column, j, k, step, 0), b.one::<B>(lane, column, j, k, step, 1)]
-    };
-    let rows_of = |i: u32, step: u32| {
-        [
-            a.one::<A>(lane, row, 2 * i, k, step, 0),
-            a.one::<A>(lane, row, 2 * i + 1, k, step, 0),
-            a.one::<A>(lane, row, 2 * i, k, step, 1),
-            a.one::<A>(lane, row, 2 * i + 1, k, step, 1),
-        ]
-    };
     let mut columns = [R::column([0.0; 2], [0.0; 2]); 8];
     unroll8!(j < P::TN => {
-        columns[j] = R::column(column_of(j as u32, step), column_of(j as u32, step + 1));
+        columns[j] = R::column(of.column::<B>(j as u32, k, step), of.column::<B>(j as u32, k, step + 1));
     });
     unroll4!(i < P::TM => {
-        let (first, second) = (rows_of(i as u32, step), rows_of(i as u32, step + 1));
+        let (first, second) = (of.rows::<A>(i as u32, k, step), of.rows::<A>(i as u32, k, step + 1));
         let rows = R::rows(first, second);
         unroll8!(j < P::TN => {
             c[i * P::TN + j] = R::multiply(rows, columns[j], c[i * P::TN + j]);
@@ -224,14 +294,27 @@ impl Arithmetic for Fp32 {
         sum: bool,
         sums: &mut RowSums,
     ) {
-        let (lane, corner) = (Lane::new(), P::corner());
+        let of = Operands::new::<P>(a, b);
         let mut k = 0;
         while k < depth {
-            four::<P, A, B, U>(a, b, lane, corner, k, 0, c, sum, sums);
-            four::<P, A, B, U>(a, b, lane, corner, k, 1, c, sum, sums);
+            four::<P, A, B, U>(&of, k, 0, c, sum, sums);
+            four::<P, A, B, U>(&of, k, 1, c, sum, sums);
             k += 8;
         }
     }
+
+    type Kept = ();
+
+    #[inline(always)]
+    fn keeps<P: Part>(_depth: u32) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn keep<P: Part>(_a: Tile) {}
+
+    #[inline(always)]
+    fn multiply_kept<P: Part>(_a: &(), _b: Tile, _c: &mut Fragments) {}
 
     #[inline(always)]
     fn whole_sum(sum: f32) -> f32 {
@@ -242,17 +325,13 @@ impl Arithmetic for Fp32 {
 /// Summed indices k + 4 e .. k + 4 e + 4.
 #[inline(always)]
 fn four<P: Part, A: Order, B: Order, U: Summing>(
-    a: Tile,
-    b: Tile,
-    lane: Lane,
-    (row, column): (u32, u32),
+    &Operands { a, b, lane, row, column }: &Operands,
     k: u32,
     e: u32,
     c: &mut Fragments,
     sum: bool,
     sums: &mut RowSums,
 ) {
-    let (row, column) = (row / 8, column / 8);
     let Lane { g, t } = lane;
     let mut rows = [[0.0; 4]; 8];
     unroll8!(i < 2 * P::TM => {
@@ -286,17 +365,17 @@ fn four<P: Part, A: Order, B: Order, U: Summing>(
     });
 }
 
-/// Repeats a block for the lane's tensor-core tiles with: the tile's index in [`Fragments`], its number i along the rows,
-/// and the row and column of C of its first element. The others are one column, eight rows, and both further.
+/// Repeats a block for the lane's tensor-core tiles (i, j), `at` being their index in [`Fragments`], with the calling
+/// lane and the octets of the warp's first row and column: their elements are `Tile::get_pair` and `set_pair` of octets 2i
+/// and 2i + 1 of the rows, and octet j of the columns.
 macro_rules! each_tile {
-    ($part:ty, ($at:ident, $i:ident, $row:ident, $column:ident) => $body:block) => {{
-        let (first_row, first_column) = <$part>::corner();
-        let $crate::kernels::iqn::tile::Lane { g, t } = $crate::kernels::iqn::tile::Lane::new();
-        unroll4!($i < <$part>::TM => {
+    ($part:ty, ($lane:ident, $corner:ident, $at:ident, $i:ident, $j:ident) => $body:block) => {{
+        let $lane = $crate::kernels::iqn::tile::Lane::new();
+        let $corner = <$part>::octets();
+        unroll4!(i < <$part>::TM => {
             unroll8!(j < <$part>::TN => {
-                let $at = $i * <$part>::TN + j;
-                let $row = first_row + 16 * $i as u32 + g;
-                let $column = first_column + 8 * j as u32 + 2 * t;
+                let $at = i * <$part>::TN + j;
+                let ($i, $j) = (i as u32, j as u32);
                 $body
             });
         });

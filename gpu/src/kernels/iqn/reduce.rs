@@ -51,10 +51,21 @@ pub fn run<S: Size>(planes: &In<f32>, count: u32, to: &Gradients) {
         let from = share * each;
         let end = if from + each < count { from + each } else { count };
         let mut sum = [0.0f32; 4];
-        let mut p = from;
-        while p < end {
-            let four = planes.get4(p * plane.len + at);
+        let mut add = |four: [f32; 4]| {
             sum = [sum[0] + four[0], sum[1] + four[1], sum[2] + four[2], sum[3] + four[3]];
+        };
+        let get = |p: u32| planes.get4(p * plane.len + at);
+        let mut p = from;
+        while p + 4 <= end {
+            // Loaded before the first is added: their latencies overlap.
+            let four = [get(p), get(p + 1), get(p + 2), get(p + 3)];
+            unroll4!(n < 4 => {
+                add(four[n]);
+            });
+            p += 4;
+        }
+        while p < end {
+            add(get(p));
             p += 1;
         }
         parts.set4(share * FLOATS_PER_BLOCK + 4 * group, sum);

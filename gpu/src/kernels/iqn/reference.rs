@@ -153,19 +153,19 @@ impl Sizes {
                     loss[b] += value / branches as f64;
                     let dz = scale * slope;
                     grad.out_bias[a] += dz;
-                    for q in 0..self.hidden {
+                    for (q, du) in du.iter_mut().enumerate() {
                         grad.out_weight[a * self.hidden + q] += self.round(dz) * self.round(u[q]);
-                        du[q] += self.round(dz) * self.round(p.out_weight[a * self.hidden + q]);
+                        *du += self.round(dz) * self.round(p.out_weight[a * self.hidden + q]);
                     }
                 }
                 let mut dx = vec![0.0; self.trunk];
-                for q in 0..self.hidden {
-                    let ds = if row.sums[q] > 0.0 { du[q] } else { self.slope * du[q] };
+                for (q, du) in du.into_iter().enumerate() {
+                    let ds = if row.sums[q] > 0.0 { du } else { self.slope * du };
                     grad.hid_bias[q] += ds;
-                    for c in 0..self.trunk {
+                    for (c, dx) in dx.iter_mut().enumerate() {
                         let x = row.phi[c] * sample.h[c];
                         grad.hid_weight[q * self.trunk + c] += self.round(ds) * self.round(x);
-                        dx[c] += self.round(ds) * self.round(p.hid_weight[q * self.trunk + c]);
+                        *dx += self.round(ds) * self.round(p.hid_weight[q * self.trunk + c]);
                     }
                 }
                 for c in 0..self.trunk {

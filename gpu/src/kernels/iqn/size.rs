@@ -74,8 +74,15 @@ pub trait Part {
     /// The warp's first row and column of C.
     #[inline(always)]
     fn corner() -> (u32, u32) {
-        let warp = opaque(thread::warp());
+        let warp = opaque(thread::warp()) % 8;
         (warp / Self::ACROSS * 16 * Self::TM as u32, warp % Self::ACROSS * 8 * Self::TN as u32)
+    }
+
+    /// The same in octets.
+    #[inline(always)]
+    fn octets() -> (u32, u32) {
+        let (row, column) = Self::corner();
+        (row / 8, column / 8)
     }
 }
 
@@ -148,7 +155,7 @@ impl<S: Size> Memory<S> {
     pub const BYTES: u32 = 4 * (Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES);
 
     const fn tile(first: u32, rows: u32, width: u32) -> Tile {
-        Tile { start: 4 * first, rows, width }
+        Tile { start: 4 * first, rows, width, permuted: true }
     }
 
     /// u1, later du1 [rows, hidden].
@@ -196,7 +203,9 @@ impl<S: Size> Memory<S> {
     #[inline(always)]
     pub fn trunk(odd: u32) -> Tile {
         let rows = Self::SAMPLES + 1;
-        Tile { start: 4 * (Self::TRUNK + odd * rows * S::CHUNK), rows, width: S::CHUNK }
+        let start = 4 * (Self::TRUNK + odd * rows * S::CHUNK);
+        // In order: what lanes read at once is mostly one row, or few.
+        Tile { start, rows, width: S::CHUNK, permuted: false }
     }
 
     /// Targets [samples, branches, target quantiles], where x is at other times.

@@ -40,7 +40,7 @@ impl Lane {
     /// The calling one, [`opaque`].
     #[inline(always)]
     pub fn new() -> Lane {
-        let lane = opaque(thread::lane());
+        let lane = opaque(thread::lane()) % 32; // said again, as the compiler has forgotten it
         Lane { g: lane / 4, t: lane % 4 }
     }
 }
@@ -73,6 +73,8 @@ pub struct Tile {
     pub rows: u32,
     /// Columns, a multiple of 32.
     pub width: u32,
+    /// Whether elements are permuted in their row as above; else they are in order.
+    pub permuted: bool,
 }
 
 /// What a row's groups of four columns are exclusive-ored with.
@@ -93,7 +95,8 @@ impl Tile {
     /// Where an element is.
     #[inline(always)]
     fn at(&self, row: u32, column: u32) -> u32 {
-        row * self.width + 4 * ((column / 4) ^ swizzle(row)) + column % 4
+        let quad = if self.permuted { (column / 4) ^ swizzle(row) } else { column / 4 };
+        row * self.width + 4 * quad + column % 4
     }
 
     /// One element.
@@ -108,10 +111,27 @@ impl Tile {
         self.view(0).get2(self.at(row, column))
     }
 
-    /// Two neighbours from an even column on.
+    /// A lane's elements of a tensor-core tile of C: row 8 (row + r) + g, columns 8 (column + c) + 2t + {0, 1}. Octets of
+    /// columns as below. The view for c, and the offset for r and c.
     #[inline(always)]
-    pub fn set2(&self, row: u32, column: u32, value: [f32; 2]) {
-        self.view(0).set2(self.at(row, column), value);
+    fn pair(&self, Lane { g, t }: Lane, (row, column): (u32, u32), r: u32, c: u32) -> (Shared<f32>, u32) {
+        let quad = (2 * ((column % 4) ^ (c % 4)) + t / 2) ^ swizzle(g);
+        let view = self.view((8 * row + g) * self.width + 32 * (column / 4) + 4 * quad + 2 * (t % 2));
+        (view, 8 * r * self.width + 32 * (c / 4))
+    }
+
+    /// Reads a lane's elements of C.
+    #[inline(always)]
+    pub fn get_pair(&self, lane: Lane, corner: (u32, u32), r: u32, c: u32) -> [f32; 2] {
+        let (view, offset) = self.pair(lane, corner, r, c);
+        view.get2(offset)
+    }
+
+    /// Writes a lane's elements of C.
+    #[inline(always)]
+    pub fn set_pair(&self, lane: Lane, corner: (u32, u32), r: u32, c: u32, value: [f32; 2]) {
+        let (view, offset) = self.pair(lane, corner, r, c);
+        view.set2(offset, value);
     }
 
     /// Four neighbours from column 4 `quad` on.
@@ -177,10 +197,31 @@ pub struct Source {
 }
 
 impl Source {
-    /// Starts copying as much as `tile` holds in its first `rows` rows; what does not exist becomes zero. The whole block
-    /// calls, and closes the group of copies.
+    /// Starts copying as much as `tile` holds; what does not exist becomes zero. The whole block calls, and closes the group
+    /// of copies.
     #[inline(always)]
-    pub fn copy(&self, tile: Tile, rows: u32) {
+    pub fn copy(&self, tile: Tile) {
+        let quads = tile.width / 4;
+        let whole = self.row + tile.rows <= self.rows && self.column + tile.width <= self.columns;
+        if self.vectors && whole {
+            let thread = opaque(thread::thread_idx()) % THREADS;
+            let (row, quad) = (thread / quads, thread % quads);
+            let from = (self.row + row) * self.columns + self.column + 4 * quad;
+            let step = THREADS / quads;
+            let mut more = 0;
+            while more < tile.rows {
+                let to = tile.at(row + more, 4 * quad);
+                shared::copy_async16(tile.view(0), to, &self.matrix, from + more * self.columns, 16);
+                more += step;
+            }
+        } else {
+            self.copy_rows(tile, tile.rows);
+        }
+    }
+
+    /// The same for the tile's first `rows` rows.
+    #[inline(always)]
+    pub fn copy_rows(&self, tile: Tile, rows: u32) {
         let quads = tile.width / 4;
         let memory = tile.view(0);
         let mut index = opaque(thread::thread_idx());
