@@ -102,9 +102,19 @@ macro_rules! test {
     (golden_step $($body:ident)*) => {
         test!(@ golden_step rust_products clipped);
     };
+    (golden_full $($body:ident)*) => {
+        test!(@ golden_full rust_products);
+    };
     // How a tensor core adds its products is not specified.
     (gemm $($body:ident)*) => {
         test!(@ gemm nt_fp32 nn_fp32 tn_fp32);
+    };
+    (iqn $($body:ident)*) => {
+        test!(@ iqn fp32);
+    };
+    (attention $($body:ident)*) => {
+        test!(@ attention default_window one_bar long_window odd_sizes wide_trunk closed_gate large_scores nan_shows
+            reproducible golden_steps);
     };
     ($stem:ident $($body:ident)*) => {
         test!(@ $stem $($body)*);

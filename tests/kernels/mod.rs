@@ -26,6 +26,7 @@ pub mod golden_full;
 pub mod golden_step;
 pub mod gradient_norm;
 pub mod iql_loss;
+pub mod iqn;
 pub mod learner_signals;
 pub mod market;
 pub mod market_count;
@@ -83,6 +84,7 @@ macro_rules! for_each_body {
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, non_finite_shows }
             iql_loss { random_batches }
+            iqn { fp32, tf32, bf16 }
             learner_signals { means_norms_and_counters }
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }

@@ -224,7 +224,7 @@ fn taus_are_drawn_by_seed_step_and_index() {
     let (seed, step) = (0x1234_5678_9abc_def0, (1 << 33) + 7);
     let got = small(&case, 1, Draw::Philox(seed, step), 1);
     let expected: Vec<f32> = (0..case.taus.len() as u32)
-        .map(|i| philox::uniform(philox::draw(seed, step, Stream::IqnTau, i, 0)[0]))
+        .map(|i| philox::uniform_open(philox::draw(seed, step, Stream::IqnTau, i, 0)[0]))
         .collect();
     assert_eq!(got.taus, expected);
     // The same as if they had been given.

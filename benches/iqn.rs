@@ -1,0 +1,153 @@
+//! The IQN head's kernels at the head of P1 (SPEC section 9: B = 1024, trunk 256, hidden 128, 64 cosines, 32 quantiles, 15
+//! outputs), and the larger sizes at a quarter of P2's batch.
+
+mod device;
+
+use std::process::ExitCode;
+
+use criterion::Throughput;
+use cuda_std::Buf;
+use device::Bench;
+use gpu::action;
+use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel, Shape};
+use gpu::kernels::iqn::{SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
+use host::error::ExecError;
+use host::exec::{Exec, Lane, Memory};
+
+const BLOCKS: u32 = 132;
+
+fn main() -> ExitCode {
+    device::run(|bench| {
+        let p1 = shape(1024, 256, 64, 128, &[9, 3, 3]);
+        let p2 = shape(4096, 512, 64, 256, &[9, 3, 3, 5]);
+        let large = shape(1024, 256, 128, 512, &[9, 3, 3]);
+        targets::<iqn::IqnTargetFp32Small>(bench, &p1)?;
+        targets::<iqn::IqnTargetTf32Small>(bench, &p1)?;
+        targets::<iqn::IqnTargetBf16Small>(bench, &p1)?;
+        targets::<iqn::IqnTargetFp32Medium>(bench, &p2)?;
+        targets::<iqn::IqnTargetTf32Medium>(bench, &p2)?;
+        targets::<iqn::IqnTargetBf16Medium>(bench, &p2)?;
+        targets::<iqn::IqnTargetFp32Large>(bench, &large)?;
+        targets::<iqn::IqnTargetTf32Large>(bench, &large)?;
+        targets::<iqn::IqnTargetBf16Large>(bench, &large)?;
+        losses::<iqn::IqnLossFp32Small>(bench, &p1, TileSize::Small)?;
+        losses::<iqn::IqnLossTf32Small>(bench, &p1, TileSize::Small)?;
+        losses::<iqn::IqnLossBf16Small>(bench, &p1, TileSize::Small)?;
+        losses::<iqn::IqnLossFp32Medium>(bench, &p2, TileSize::Medium)?;
+        losses::<iqn::IqnLossTf32Medium>(bench, &p2, TileSize::Medium)?;
+        losses::<iqn::IqnLossBf16Medium>(bench, &p2, TileSize::Medium)?;
+        losses::<iqn::IqnLossFp32Large>(bench, &large, TileSize::Large)?;
+        losses::<iqn::IqnLossTf32Large>(bench, &large, TileSize::Large)?;
+        losses::<iqn::IqnLossBf16Large>(bench, &large, TileSize::Large)?;
+        reduce::<iqn::IqnReduceSmall>(bench, &p1, TileSize::Small)?;
+        reduce::<iqn::IqnReduceMedium>(bench, &p2, TileSize::Medium)?;
+        reduce::<iqn::IqnReduceLarge>(bench, &large, TileSize::Large)
+    })
+}
+
+fn shape(batch: u32, trunk: u32, cosines: u32, hidden: u32, actions: &[usize]) -> Shape {
+    Shape {
+        batch,
+        trunk,
+        cosines,
+        hidden,
+        outputs: actions.iter().sum::<usize>() as u32,
+        branches: actions.len() as u32,
+        sizes: action::pack(actions),
+        quantiles: 32,
+        targets: 32,
+        slope: 0.01,
+    }
+}
+
+fn workload(s: &Shape) -> String {
+    format!("{} x 32 x ({}, {}, {}, {})", s.batch, s.cosines, s.trunk, s.hidden, s.outputs)
+}
+
+/// Multiply-adds of one pass through the head count as two operations each.
+fn forward(s: &Shape) -> u64 {
+    let products = s.cosines * s.trunk + s.trunk * s.hidden + s.hidden * s.outputs;
+    2 * u64::from(s.batch) * 32 * u64::from(products)
+}
+
+fn sizes(s: &Shape) -> [usize; 6] {
+    let size = |a: u32, b: u32| (a * b) as usize;
+    [
+        size(s.trunk, s.cosines),
+        size(s.trunk, 1),
+        size(s.hidden, s.trunk),
+        size(s.hidden, 1),
+        size(s.outputs, s.hidden),
+        size(s.outputs, 1),
+    ]
+}
+
+fn head(bench: &mut Bench, s: &Shape) -> Result<HeadBuffers, ExecError> {
+    let [a, b, c, d, e, f] = sizes(s);
+    Ok(HeadBuffers {
+        h: bench.random("h", (s.batch * s.trunk) as usize)?,
+        cos_weight: bench.random("Wc", a)?,
+        cos_bias: bench.random("bc", b)?,
+        hid_weight: bench.random("Wh", c)?,
+        hid_bias: bench.random("bh", d)?,
+        out_weight: bench.random("Wo", e)?,
+        out_bias: bench.random("bo", f)?,
+    })
+}
+
+fn targets<K: TargetKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+    let head = head(bench, s)?;
+    let b = s.batch as usize;
+    let arguments = TargetArguments {
+        mode: SELECT_AND_GATHER,
+        draw: true,
+        blocks: BLOCKS,
+        seed: 1,
+        clock_words: bench.put("clock", &[0u64; 4])?,
+        taus: bench.exec.alloc("taus", b * 32)?,
+        greedy: bench.exec.alloc("greedy", b)?,
+        next: bench.exec.alloc("next", b * s.branches as usize * 32)?,
+    };
+    let kernel = K::new(s, &head, &arguments);
+    bench.sequence(K::DECL.name, &workload(s), Throughput::Elements(forward(s)), move |exec, _| {
+        exec.launch(Lane::MAIN, &kernel)
+    })
+}
+
+fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape, size: TileSize) -> Result<(), ExecError> {
+    let head = head(bench, s)?;
+    let b = s.batch as usize;
+    let planes = size.blocks(s.batch, s.quantiles, BLOCKS) as usize * size.plane(s.trunk, s.outputs);
+    let arguments = LossArguments {
+        kappa: 1.0,
+        draw: true,
+        blocks: BLOCKS,
+        seed: 1,
+        clock_words: bench.put("clock", &[0u64; 4])?,
+        taus: bench.exec.alloc("taus", b * 32)?,
+        next: bench.random("next", b * s.branches as usize * 32)?,
+        actions: bench.exec.alloc("actions", b)?,
+        rewards: bench.random("rewards", b)?,
+        discounts: bench.put("discounts", &vec![0.99f32; b])?,
+        weights: bench.put("weights", &vec![1.0f32; b])?,
+        loss: bench.exec.alloc("loss", b)?,
+        dh: bench.exec.alloc("dh", b * s.trunk as usize)?,
+        planes: bench.exec.alloc("planes", planes)?,
+    };
+    let kernel = K::new(s, &head, &arguments);
+    bench.sequence(K::DECL.name, &workload(s), Throughput::Elements(3 * forward(s)), move |exec, _| {
+        exec.launch(Lane::MAIN, &kernel)
+    })
+}
+
+fn reduce<K: ReduceKernel>(bench: &mut Bench, s: &Shape, size: TileSize) -> Result<(), ExecError> {
+    let planes = size.blocks(s.batch, s.quantiles, BLOCKS) as usize * size.plane(s.trunk, s.outputs);
+    let planes = bench.random("planes", planes)?;
+    let mut gradients = Vec::new();
+    for len in sizes(s) {
+        let buffer: Buf<f32> = bench.exec.alloc("gradient", len)?;
+        gradients.push(buffer);
+    }
+    let gradients: [_; 6] = gradients.try_into().expect("six tensors");
+    bench.kernel(&workload(s), planes.bytes(), K::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }))
+}

@@ -1,0 +1,225 @@
+//! Bodies for the IQN kernels against their reference (`gpu/tests/iqn` has further ones, for the emulator alone).
+
+// The cases of the gpu crate's own tests; not all of them are used here.
+#[allow(dead_code)]
+#[path = "../../gpu/tests/iqn/case.rs"]
+mod case;
+
+use gpu::action;
+use gpu::kernels::gemm::reference::Rounding;
+use gpu::kernels::iqn::reference::Gradients;
+use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel};
+use gpu::kernels::iqn::{SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
+use host::error::ExecError;
+
+use self::case::{Case, Dims, distance, norm};
+use super::{Backend, Outcome, filled, launch, put};
+
+/// SPEC section 8 in fp32. On the tensor cores the reference rounds the same operands to the same bits, and what is left
+/// are operands that an error of f32's size moves to the neighbouring rounding.
+fn bounds(rounding: Rounding) -> (f64, f64) {
+    match rounding {
+        Rounding::Exact => (1e-4, 1e-3),
+        Rounding::Tf32 => (1e-3, 5e-3),
+        Rounding::Bf16 => (1e-2, 4e-2),
+    }
+}
+
+fn head<B: Backend>(b: &mut B, case: &Case) -> Result<HeadBuffers, ExecError> {
+    let h = put(b, "h", &case.h)?;
+    let mut tensors = Vec::new();
+    for values in &case.online.0 {
+        tensors.push(put(b, "parameters", values)?);
+    }
+    Ok(HeadBuffers {
+        h,
+        cos_weight: tensors[0],
+        cos_bias: tensors[1],
+        hid_weight: tensors[2],
+        hid_bias: tensors[3],
+        out_weight: tensors[4],
+        out_bias: tensors[5],
+    })
+}
+
+/// Loss kernel and reduction against the reference.
+fn loss<B: Backend, K: LossKernel, R: ReduceKernel>(
+    b: &mut B,
+    size: TileSize,
+    rounding: Rounding,
+    dims: Dims,
+    blocks: u32,
+) -> Outcome {
+    let case = Case::random(dims, 3);
+    let (shape, head) = (case.shape(), head(b, &case)?);
+    let plane = size.plane(shape.trunk, shape.outputs);
+    let launched = size.blocks(shape.batch, shape.quantiles, blocks) as usize;
+    let actions: Vec<u64> = case.actions.iter().map(|a| action::pack(a)).collect();
+    let arguments = LossArguments {
+        kappa: case.kappa,
+        draw: false,
+        blocks,
+        seed: 0,
+        clock_words: filled(b, "clock", 4, 0u64)?,
+        taus: put(b, "taus", &case.taus)?,
+        next: put(b, "next", &case.next)?,
+        actions: put(b, "actions", &actions)?,
+        rewards: put(b, "rewards", &case.rewards)?,
+        discounts: put(b, "discounts", &case.discounts)?,
+        weights: put(b, "weights", &case.weights)?,
+        loss: filled(b, "loss", dims.batch, f32::NAN)?,
+        dh: filled(b, "dh", case.h.len(), f32::NAN)?,
+        planes: filled(b, "planes", launched * plane, f32::NAN)?,
+    };
+    launch(b, K::new(&shape, &head, &arguments))?;
+    let mut gradients = Vec::new();
+    for values in &case.online.0 {
+        gradients.push(filled(b, "gradient", values.len(), f32::NAN)?);
+    }
+    let to: [_; 6] = gradients.clone().try_into().expect("six tensors");
+    let reduce = ReduceArguments { blocks, planes: arguments.planes, gradients: to };
+    launch(b, R::new(&shape, &reduce))?;
+
+    let expected: Gradients = case.sizes(rounding).gradients(
+        &case.online.parameters(),
+        &case.samples(&case.taus),
+        case.kappa.into(),
+    );
+    let (loss_bound, gradient_bound) = bounds(rounding);
+    let name = K::DECL.name;
+    for (i, (&got, &want)) in b.download(arguments.loss)?.iter().zip(&expected.loss).enumerate() {
+        let error = (f64::from(got) - want).abs();
+        assert!(error <= loss_bound * want.abs(), "{name}, loss of sample {i}: {got}, expected {want}");
+    }
+    let p = &expected.parameters;
+    let tensors =
+        [&p.cos_weight, &p.cos_bias, &p.hid_weight, &p.hid_bias, &p.out_weight, &p.out_bias].map(|t| &t[..]);
+    let group = norm(&tensors.map(norm));
+    for (i, (buffer, want)) in gradients.iter().zip(tensors).enumerate() {
+        let off = distance(&b.download(*buffer)?, want, 1e-3 * group);
+        assert!(off <= gradient_bound, "{name}, gradient of tensor {i} is off by {off}");
+    }
+    let off = distance(&b.download(arguments.dh)?, &expected.dh.concat(), 0.0);
+    assert!(off <= gradient_bound, "{name}, gradient of h is off by {off}");
+    Ok(())
+}
+
+/// Greedy actions and their quantiles against the reference.
+fn target<B: Backend, K: TargetKernel>(b: &mut B, rounding: Rounding, dims: Dims, blocks: u32) -> Outcome {
+    let case = Case::random(dims, 9);
+    let (shape, head) = (case.shape(), head(b, &case)?);
+    let arguments = TargetArguments {
+        mode: SELECT_AND_GATHER,
+        draw: false,
+        blocks,
+        seed: 0,
+        clock_words: filled(b, "clock", 4, 0u64)?,
+        taus: put(b, "taus", &case.taus_target())?,
+        greedy: filled(b, "greedy", dims.batch, u64::MAX)?,
+        next: filled(b, "next", case.next.len(), f32::NAN)?,
+    };
+    launch(b, K::new(&shape, &head, &arguments))?;
+    let (greedy, next) = (b.download(arguments.greedy)?, b.download(arguments.next)?);
+    let (sizes, p, taus) = (case.sizes(rounding), case.online.parameters(), case.taus_target());
+    let branches = dims.actions.len();
+    for i in 0..dims.batch {
+        let taus: Vec<f64> = taus[i * dims.targets..][..dims.targets].iter().map(|&t| t.into()).collect();
+        let rows: Vec<_> = taus.iter().map(|&tau| sizes.row(&p, &case.h(i), tau)).collect();
+        let largest = rows.iter().flat_map(|row| &row.z).fold(0.0f64, |most, z| most.max(z.abs()));
+        // In fp32 as SPEC section 8 bounds Q; else half a unit of the operands' rounding: one operand of many is rounded
+        // to the other side.
+        let unit = match rounding {
+            Rounding::Exact => 2e-5,
+            Rounding::Tf32 => 2f64.powi(-11),
+            Rounding::Bf16 => 2f64.powi(-8),
+        };
+        let tolerance = largest * unit / 2.0;
+        let means = sizes.means(&p, &case.h(i), &taus);
+        for d in 0..branches {
+            let of_branch = &means[sizes.first_output(d)..][..dims.actions[d]];
+            let best = of_branch.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let chosen = action::branch(greedy[i], d as u32) as usize;
+            assert!(of_branch[chosen] >= best - 2.0 * tolerance, "{}: {chosen} of {of_branch:?}", K::DECL.name);
+            for (j, row) in rows.iter().enumerate() {
+                let got = f64::from(next[(i * branches + d) * dims.targets + j]);
+                let want = row.z[sizes.first_output(d) + chosen];
+                assert!((got - want).abs() <= tolerance, "{}: {got}, expected {want}", K::DECL.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+const ODD: Dims = Dims {
+    batch: 5,
+    trunk: 24,
+    cosines: 12,
+    hidden: 20,
+    actions: &[3, 2, 2],
+    quantiles: 8,
+    targets: 6,
+    offset: 0,
+};
+/// Nothing a multiple of 4, two chunks of the trunk, several tiles.
+const UNEVEN: Dims =
+    Dims { batch: 7, trunk: 70, cosines: 9, hidden: 33, actions: &[5], quantiles: 33, targets: 3, offset: 0 };
+/// The defaults, with a batch that does not fill its last tile.
+const DEFAULTS: Dims = Dims {
+    batch: 6,
+    trunk: 256,
+    cosines: 64,
+    hidden: 128,
+    actions: &[9, 3, 3],
+    quantiles: 32,
+    targets: 32,
+    offset: 0,
+};
+const WIDE: Dims = Dims { batch: 3, trunk: 96, hidden: 256, actions: &[9, 3, 3, 5], ..DEFAULTS };
+/// More quantiles than the large size has rows.
+const PIECES: Dims =
+    Dims { batch: 2, trunk: 36, cosines: 68, hidden: 260, actions: &[3, 33], quantiles: 40, targets: 5, offset: 0 };
+
+macro_rules! body {
+    ($name:ident, $rounding:ident, [$small:ident, $medium:ident, $large:ident], [$ts:ident, $tm:ident, $tl:ident]) => {
+        /// Every kernel of one arithmetic, losses, gradients and targets.
+        pub fn $name<B: Backend>(b: &mut B) -> Outcome {
+            let r = Rounding::$rounding;
+            loss::<B, iqn::$small, iqn::IqnReduceSmall>(b, TileSize::Small, r, ODD, 4)?;
+            loss::<B, iqn::$small, iqn::IqnReduceSmall>(b, TileSize::Small, r, UNEVEN, 2)?;
+            loss::<B, iqn::$medium, iqn::IqnReduceMedium>(b, TileSize::Medium, r, UNEVEN, 3)?;
+            loss::<B, iqn::$large, iqn::IqnReduceLarge>(b, TileSize::Large, r, ODD, 2)?;
+            target::<B, iqn::$ts>(b, r, ODD, 1)?;
+            target::<B, iqn::$tm>(b, r, UNEVEN, 2)?;
+            target::<B, iqn::$tl>(b, r, ODD, 2)?;
+            if B::FULL_SIZE {
+                let many = Dims { batch: 333, ..DEFAULTS };
+                loss::<B, iqn::$small, iqn::IqnReduceSmall>(b, TileSize::Small, r, many, 132)?;
+                loss::<B, iqn::$medium, iqn::IqnReduceMedium>(b, TileSize::Medium, r, WIDE, 1)?;
+                loss::<B, iqn::$large, iqn::IqnReduceLarge>(b, TileSize::Large, r, PIECES, 1)?;
+                target::<B, iqn::$ts>(b, r, many, 132)?;
+                target::<B, iqn::$tm>(b, r, WIDE, 1)?;
+                target::<B, iqn::$tl>(b, r, PIECES, 2)?;
+            }
+            Ok(())
+        }
+    };
+}
+
+body!(
+    fp32,
+    Exact,
+    [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large],
+    [IqnTargetFp32Small, IqnTargetFp32Medium, IqnTargetFp32Large]
+);
+body!(
+    tf32,
+    Tf32,
+    [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large],
+    [IqnTargetTf32Small, IqnTargetTf32Medium, IqnTargetTf32Large]
+);
+body!(
+    bf16,
+    Bf16,
+    [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large],
+    [IqnTargetBf16Small, IqnTargetBf16Medium, IqnTargetBf16Large]
+);
