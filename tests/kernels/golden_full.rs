@@ -123,7 +123,6 @@ fn check_first_step<B: Backend>(
     let row = |r: u32| samples[r as usize * shape.batch..][..shape.batch].to_vec();
     for (name, got) in [
         ("per.c51", column(stat::LOSS)),
-        ("per.c51_weighted", column(stat::WEIGHTED_LOSS)),
         ("per.cql", row(sample::CQL)),
         ("per.iqn", row(sample::IQN)),
         ("per.iql_hi", row(sample::IQL_LOSS)),

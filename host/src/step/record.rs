@@ -207,7 +207,8 @@ fn exec_spectral<E: Exec>(
 ) -> Result<(), ExecError> {
     let Some(s) = &b.spectral else { return Ok(()) };
     let SpectralBuffers { matrices: [matrix0, matrix1, matrix2, matrix3], u, v, y, z, sigma, .. } = *s;
-    let (stride, params) = (s.stride as u32, b.parameters.online);
+    // The trunk comes first; what lies behind it is read beside this.
+    let (stride, params) = (s.stride as u32, b.parameters.online.slice(0, shape.trunk_len()));
     if lane != Lane::MAIN {
         exec.after(lane, Lane::MAIN)?;
     }
