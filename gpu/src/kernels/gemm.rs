@@ -23,7 +23,7 @@ mod data;
 mod group;
 pub(in crate::kernels) mod mma;
 mod panel;
-mod round;
+pub(in crate::kernels) mod round;
 mod simt;
 mod weight;
 

@@ -22,7 +22,8 @@
 //! `iqn_reduce_*` adds up. The order of all sums is fixed by the shapes and the number of blocks.
 //!
 //! Kernels are named `iqn_WHAT_ARITHMETIC_SIZE`. Arithmetic as in `gemm`: `fp32` is IEEE; `tf32` and `bf16` round the
-//! operands of the six products (not the gradients of biases, the loss or dh). Sizes: see [`TileSize`]; [`choose`] picks one.
+//! operands of the six products (not the loss or dh); bias gradients sum what `tf32` has rounded, and in `bf16` what is
+//! not. Sizes: see [`TileSize`]; [`choose`] picks one.
 
 use cuda_std::prelude::*;
 
@@ -34,6 +35,7 @@ mod tile;
 mod product;
 mod backward;
 mod forward;
+mod fp32;
 mod loss;
 mod reduce;
 mod target;
@@ -44,8 +46,9 @@ mod launch;
 pub mod reference;
 
 use forward::{Head, Taus};
+use fp32::Fp32;
 use loss::Loss;
-use product::{Fp32, TensorCores};
+use product::TensorCores;
 use size::{Large, Medium, Small};
 #[cfg(not(target_arch = "nvptx64"))]
 use size::{Memory, THREADS};
@@ -182,7 +185,7 @@ macro_rules! loss_kernels {
             block = THREADS,
             grid = blocks,
             shared = Memory::<$size>::BYTES,
-            barriers = 14,
+            barriers = 15,
             shuffles = launch::loss_shuffles::<$arithmetic, $size>(),
             mmas = launch::loss_mmas::<$arithmetic, $size>(),
             requires(

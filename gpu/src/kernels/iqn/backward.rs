@@ -17,7 +17,7 @@ use super::size::{
     Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split, THREADS,
 };
 use super::target::first_output;
-use super::tile::{AlongK, AlongRows, Lane, Tile, opaque};
+use super::tile::{AlongK, AlongRows, Lane, Tile, WeightAlongRows, opaque};
 use crate::action;
 
 /// Where the parts of a plane begin, in floats.
@@ -127,7 +127,7 @@ pub fn run<E: Arithmetic, S: Size>(
         if groups > 1 {
             head.copy_outputs::<S>(outputs);
         }
-        spread::<S>(loss, split, place, outputs);
+        spread::<E, S>(loss, split, place, outputs);
         shared::copy_wait::<0>();
         thread::sync(); // dz and the weight are there
         sums.add::<E, GradOut<S>, WithSums>(
@@ -136,7 +136,7 @@ pub fn run<E: Arithmetic, S: Size>(
             plane.out_weight + outputs * OUTPUTS * S::HIDDEN,
             plane.out_bias + outputs * OUTPUTS,
         );
-        multiply::<E, Hide<S>, AlongK, AlongRows>(
+        multiply::<E, Hide<S>, AlongK, WeightAlongRows>(
             Memory::<S>::outputs(),
             Memory::<S>::out_weight(),
             OUTPUTS,
@@ -149,7 +149,7 @@ pub fn run<E: Arithmetic, S: Size>(
     head.copy_hidden::<S>(0);
     let hidden = Memory::<S>::hidden();
     each_tile!(Hide<S>, (lane, corner, at, i, j) => {
-        let scale = |u: f32, d: f32| if u > 0.0 { d } else { head.slope * d };
+        let scale = |u: f32, d: f32| E::stored(if u > 0.0 { d } else { head.slope * d });
         let (upper, lower) = (hidden.get_pair(lane, corner, 2 * i, j), hidden.get_pair(lane, corner, 2 * i + 1, j));
         let d = du[at];
         hidden.set_pair(lane, corner, 2 * i, j, [scale(upper[0], d[0]), scale(upper[1], d[1])]);
@@ -158,15 +158,13 @@ pub fn run<E: Arithmetic, S: Size>(
     // A sample's rows are one warp's: dh need not go through shared memory.
     let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;
     let chunks = head.chunks::<S>();
-    let kept = E::keep::<Embed<S>>(Memory::<S>::cosines());
+    let kept = E::keep::<Embed<S>, false>(Memory::<S>::cosines());
+    shared::copy_wait::<1>();
+    thread::sync(); // du1 and the first chunk's cosine weight and h are there
     let mut chunk = 0;
     while chunk < chunks {
-        shared::copy_wait::<1>();
-        // The cosine weight and h (first du1, too) are there; x has been read.
-        thread::sync();
-        let phi = head.embed::<E, S>(chunk, samples, &kept);
-        shared::copy_wait::<0>();
-        thread::sync(); // x and the hidden weight are there, the cosine weight has been read
+        let phi = head.embed::<E, S, false>(chunk, samples, &kept);
+        thread::sync(); // x is there, the cosine weight has been read
         head.copy_embed::<S>(place, split, chunk + 1);
         let (x, weight) = (Memory::<S>::x(), plane.hid_weight + chunk * S::HIDDEN * S::CHUNK);
         if chunk == 0 {
@@ -174,8 +172,11 @@ pub fn run<E: Arithmetic, S: Size>(
         } else {
             sums.add::<E, GradHide<S>, Plain>(hidden, x, weight, 0);
         }
+        // Awaited here, the copies have had the time of one product or two.
+        shared::copy_wait::<0>();
+        thread::sync(); // the hidden weight and the next cosine weight and h are there, x has been read
         let dh = d_phi::<E, S>(&phi, chunk, samples);
-        thread::sync(); // d phi is there, x and the hidden weight have been read
+        thread::sync(); // d phi is there, the hidden weight has been read
         head.copy_hidden::<S>(chunk + 1);
         if !in_warp {
             each_tile!(Embed<S>, (lane, corner, at, i, j) => {
@@ -194,6 +195,7 @@ pub fn run<E: Arithmetic, S: Size>(
         } else {
             thread::sync(); // dx * phi is there
             sum_dh::<S>(head, loss, place, split, chunk, piece);
+            thread::sync(); // it has been read
         }
         chunk += 1;
     }
@@ -202,7 +204,7 @@ pub fn run<E: Arithmetic, S: Size>(
 
 /// dz of one group of outputs as a matrix [rows, outputs], zero where an action was not taken.
 #[inline(always)]
-fn spread<S: Size>(loss: &Loss, split: &Split, place: &Place, outputs: u32) {
+fn spread<E: Arithmetic, S: Size>(loss: &Loss, split: &Split, place: &Place, outputs: u32) {
     let (z, items) = (Memory::<S>::outputs(), Memory::<S>::items());
     // A thread has 4 QUADS neighbouring outputs of one row.
     let per_row = THREADS / S::ROWS;
@@ -216,7 +218,7 @@ fn spread<S: Size>(loss: &Loss, split: &Split, place: &Place, outputs: u32) {
         let mut branch = 0;
         while branch < loss.branches {
             let output = first_output(loss.sizes, branch) + action::branch(taken, branch);
-            let d = items.get(S::ROWS * branch + row); // zero for a row that does not exist
+            let d = E::stored(items.get(S::ROWS * branch + row)); // zero for a row that does not exist
             unroll4!(e < 4 => {
                 if output == first + 4 * quad + e as u32 {
                     four[e] = d;
@@ -234,14 +236,14 @@ fn spread<S: Size>(loss: &Loss, split: &Split, place: &Place, outputs: u32) {
 fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSamples) -> Fragments {
     let mut dx = ZERO;
     let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::hid_weight());
-    multiply::<E, Embed<S>, AlongK, AlongRows>(hidden, weight, S::HIDDEN, &mut dx);
+    multiply::<E, Embed<S>, AlongK, WeightAlongRows>(hidden, weight, S::HIDDEN, &mut dx);
     let (trunk, d) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::d_phi());
     each_tile!(Embed<S>, (lane, corner, at, i, j) => {
         let (p, v) = (phi[at], dx[at]);
-        let column = 8 * (corner.1 + j) + 2 * lane.t;
-        let upper = trunk.get2(samples[2 * i as usize], column);
-        let lower = trunk.get2(samples[2 * i as usize + 1], column);
-        let where_positive = |p: f32, d: f32| if p > 0.0 { d } else { 0.0 };
+        let column = 8 * corner.1 + 2 * lane.t;
+        let upper = trunk.get2(samples[2 * i as usize], column, j);
+        let lower = trunk.get2(samples[2 * i as usize + 1], column, j);
+        let where_positive = |p: f32, d: f32| E::stored(if p > 0.0 { d } else { 0.0 });
         let upper = [where_positive(p[0], v[0] * upper[0]), where_positive(p[1], v[1] * upper[1])];
         let lower = [where_positive(p[2], v[2] * lower[0]), where_positive(p[3], v[3] * lower[1])];
         d.set_pair(lane, corner, 2 * i, j, upper);
@@ -276,30 +278,48 @@ fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk
 }
 
 /// dh of a chunk where each sample's rows are those of one warp's part of dx * phi: in the order of the lane's tiles, then
-/// by three shuffles over the lanes with the same columns.
+/// over the lanes with the same columns. These halve their columns at each of three steps, so that at the end a lane has
+/// one column's sum (or, of fewer columns than lanes, several lanes the same).
 #[inline(always)]
 fn sum_dh_in_warp<S: Size>(head: &Head, loss: &Loss, place: &Place, products: &Fragments, chunk: u32) {
+    const { assert!(2 * Embed::<S>::TN <= 8) };
     let (row, column) = Embed::<S>::corner();
     let sample = row / (16 * Embed::<S>::TM as u32);
     if sample < place.samples {
         let Lane { g, t } = Lane::new();
-        let feature = chunk * S::CHUNK + column + 2 * t;
-        let at = (place.first + sample) * head.trunk + feature;
-        unroll8!(j < Embed::<S>::TN => {
-            let mut sum = [0.0f32; 2];
+        let mut sums = [0.0f32; 8];
+        unroll4!(j < Embed::<S>::TN => {
             unroll4!(i < Embed::<S>::TM => {
                 let p = products[i * Embed::<S>::TN + j];
-                sum = [sum[0] + (p[0] + p[2]), sum[1] + (p[1] + p[3])];
-            });
-            unroll4!(e < 2 => {
-                let over_rows = |sum: f32, mask: u32| sum + warp::shfl_xor(sum, mask);
-                let whole = over_rows(over_rows(over_rows(sum[e], 4), 8), 16);
-                let further = 8 * j as u32 + e as u32;
-                if g == 0 && feature + further < head.trunk {
-                    loss.dh.set(at + further, whole);
-                }
+                sums[2 * j % 8] += p[0] + p[2];
+                sums[(2 * j + 1) % 8] += p[1] + p[3];
             });
         });
+        let count = 2 * Embed::<S>::TN;
+        halve(&mut sums, count, 16, g & 4 != 0);
+        halve(&mut sums, count / 2, 8, g & 2 != 0);
+        halve(&mut sums, count / 4, 4, g & 1 != 0);
+        let lanes = 8 / count as u32;
+        let n = g / lanes;
+        let feature = chunk * S::CHUNK + column + 2 * t + 8 * (n / 2) + n % 2;
+        if g.is_multiple_of(lanes) && feature < head.trunk {
+            loss.dh.set((place.first + sample) * head.trunk + feature, sums[0]);
+        }
+    }
+}
+
+/// Adds up `count` sums with the lane `lane ^ mask`: this one keeps the upper half of them, or the lower. A single sum both
+/// keep.
+#[inline(always)]
+fn halve(sums: &mut [f32; 8], count: usize, mask: u32, upper: bool) {
+    if count > 1 {
+        unroll4!(n < count / 2 => {
+            let (low, high) = (sums[n], sums[(n + count / 2) % 8]);
+            let (kept, given) = if upper { (high, low) } else { (low, high) };
+            sums[n] = kept + warp::shfl_xor(given, mask);
+        });
+    } else {
+        sums[0] += warp::shfl_xor(sums[0], mask);
     }
 }
 

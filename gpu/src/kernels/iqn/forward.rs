@@ -9,7 +9,7 @@ use cuda_std::prelude::*;
 
 use super::product::{Arithmetic, Fragments, ZERO, multiply};
 use super::size::{Embed, Hide, Memory, OUTPUTS, Part, Place, Quantiles, Size, Split, THREADS};
-use super::tile::{AlongK, Source};
+use super::tile::{AlongK, Source, WeightAlongK};
 use crate::philox;
 
 /// A head's parameters and what it reads.
@@ -64,7 +64,7 @@ impl Taus {
     #[inline(always)]
     fn get(&self, index: u32) -> f32 {
         if self.draw {
-            philox::uniform(philox::draw(self.seed, self.step, self.stream, index, 0)[0])
+            philox::uniform_open(philox::draw(self.seed, self.step, self.stream, index, 0)[0])
         } else {
             self.taus.get(index)
         }
@@ -118,10 +118,23 @@ fn leaky(u: f32, slope: f32) -> f32 {
     if u > 0.0 { u } else { slope * u }
 }
 
-/// 0 where negative; NaN stays.
+/// 0 where not positive; NaN stays.
 #[inline(always)]
 fn relu(u: f32) -> f32 {
-    if u < 0.0 { 0.0 } else { u }
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let positive: f32;
+        // SAFETY: computes from its operand alone. One instruction where a comparison and a choice are two.
+        unsafe {
+            core::arch::asm!("max.NaN.f32 {}, {}, 0f00000000;", out(reg32) positive, in(reg32) u,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        positive
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        if u > 0.0 || u.is_nan() { u } else { 0.0 }
+    }
 }
 
 impl Head {
@@ -199,7 +212,7 @@ impl Head {
 
     /// Gets or draws the tile's taus and writes their cosines; rows that do not exist get zeros.
     #[inline(always)]
-    pub fn write_cosines<S: Size>(&self, place: &Place, taus: &Taus) {
+    pub fn write_cosines<E: Arithmetic, S: Size>(&self, place: &Place, taus: &Taus) {
         let row = thread::thread_idx() % S::ROWS;
         let part = thread::thread_idx() / S::ROWS;
         let exists = row < place.rows;
@@ -210,27 +223,37 @@ impl Head {
                 taus.taus.set(place.first_row + row, tau);
             }
         }
-        // The first of four neighbours by itself, the others by turning it, which leaves them within 2^-21.
+        // The first of four neighbours by itself, or by turning another first one, and the others by turning it, which leaves
+        // all of them within 2^-20.
+        let apart = THREADS / S::ROWS;
+        const { assert!((S::COSINES / 4).is_multiple_of(2 * (THREADS / S::ROWS))) };
         let turns = [sin_cos_pi(0, tau), sin_cos_pi(1, tau), sin_cos_pi(2, tau), sin_cos_pi(3, tau)];
-        let mut quad = part;
-        while quad < S::COSINES / 4 {
-            let (sin, cos) = sin_cos_pi(4 * quad + 1, tau);
+        let (apart_sin, apart_cos) = sin_cos_pi(4 * apart, tau);
+        let write = |quad: u32, sin: f32, cos: f32| {
             let mut cosines = [0.0; 4];
             unroll4!(e < 4 => {
                 if exists && 4 * quad + (e as u32) < self.cosines {
                     let (turn_sin, turn_cos) = turns[e];
-                    cosines[e] = math::fma(cos, turn_cos, -(sin * turn_sin));
+                    cosines[e] = E::stored(math::fma(cos, turn_cos, -(sin * turn_sin)));
                 }
             });
             Memory::<S>::cosines().set4(row, quad, cosines);
-            quad += THREADS / S::ROWS;
+        };
+        let mut quad = part;
+        while quad < S::COSINES / 4 {
+            let (sin, cos) = sin_cos_pi(4 * quad + 1, tau);
+            write(quad, sin, cos);
+            let further_sin = math::fma(sin, apart_cos, cos * apart_sin);
+            let further_cos = math::fma(cos, apart_cos, -(sin * apart_sin));
+            write(quad + apart, further_sin, further_cos);
+            quad += 2 * apart;
         }
     }
 
     /// phi of a chunk, which stays in registers, and x, which goes to shared memory. Reads the chunk's weight and h there, and
-    /// the cosines if they are not `kept`.
+    /// the cosines if they are not `kept` (`SPARE`: see [`Arithmetic::keeps`]).
     #[inline(always)]
-    pub fn embed<E: Arithmetic, S: Size>(
+    pub fn embed<E: Arithmetic, S: Size, const SPARE: bool>(
         &self,
         chunk: u32,
         samples: &RowSamples,
@@ -243,20 +266,20 @@ impl Head {
         });
         let mut phi = ZERO;
         let (cosines, weight) = (Memory::<S>::cosines(), Memory::<S>::cos_weight());
-        if E::keeps::<Embed<S>>(S::COSINES) {
+        if E::keeps::<Embed<S>, SPARE>(S::COSINES) {
             E::multiply_kept::<Embed<S>>(kept, weight, &mut phi);
         } else {
-            multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
+            multiply::<E, Embed<S>, AlongK, WeightAlongK>(cosines, weight, S::COSINES, &mut phi);
         }
         let (trunk, x) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::x());
         each_tile!(Embed<S>, (lane, corner, at, i, j) => {
-            let column = 8 * (corner.1 + j) + 2 * lane.t;
+            let column = 8 * corner.1 + 2 * lane.t;
             let ([b0, b1], p) = (bias[j as usize], phi[at]);
             let p = [relu(p[0] + b0), relu(p[1] + b1), relu(p[2] + b0), relu(p[3] + b1)];
-            let upper = trunk.get2(samples[2 * i as usize], column);
-            let lower = trunk.get2(samples[2 * i as usize + 1], column);
-            x.set_pair(lane, corner, 2 * i, j, [upper[0] * p[0], upper[1] * p[1]]);
-            x.set_pair(lane, corner, 2 * i + 1, j, [lower[0] * p[2], lower[1] * p[3]]);
+            let upper = trunk.get2(samples[2 * i as usize], column, j);
+            let lower = trunk.get2(samples[2 * i as usize + 1], column, j);
+            x.set_pair(lane, corner, 2 * i, j, [upper[0] * p[0], upper[1] * p[1]].map(E::stored));
+            x.set_pair(lane, corner, 2 * i + 1, j, [lower[0] * p[2], lower[1] * p[3]].map(E::stored));
             phi[at] = p;
         });
         phi
@@ -265,7 +288,7 @@ impl Head {
     /// Wh x of the tile. [`Head::copy_embed`] of chunk 0 is under way, and the cosines are being written. At the end no
     /// thread reads x or a weight any more.
     #[inline(always)]
-    pub fn hidden_sums<E: Arithmetic, S: Size>(
+    pub fn hidden_sums<E: Arithmetic, S: Size, const SPARE: bool>(
         &self,
         place: &Place,
         split: &Split,
@@ -275,16 +298,16 @@ impl Head {
         let chunks = self.chunks::<S>();
         shared::copy_wait::<0>();
         thread::sync(); // the first chunk's cosine weight and h and the cosines are there
-        let kept = E::keep::<Embed<S>>(Memory::<S>::cosines());
+        let kept = E::keep::<Embed<S>, SPARE>(Memory::<S>::cosines());
         let mut chunk = 0;
         while chunk < chunks {
             self.copy_hidden::<S>(chunk);
-            self.embed::<E, S>(chunk, samples, &kept);
+            self.embed::<E, S, SPARE>(chunk, samples, &kept);
             shared::copy_wait::<0>();
             thread::sync(); // x and the hidden weight are there, the cosine weight has been read
             self.copy_embed::<S>(place, split, chunk + 1);
             let (x, weight) = (Memory::<S>::x(), Memory::<S>::hid_weight());
-            multiply::<E, Hide<S>, AlongK, AlongK>(x, weight, S::CHUNK, &mut sums);
+            multiply::<E, Hide<S>, AlongK, WeightAlongK>(x, weight, S::CHUNK, &mut sums);
             shared::copy_wait::<0>();
             thread::sync(); // the next cosine weight and h are there; x and the hidden weight have been read
             chunk += 1;
@@ -294,26 +317,35 @@ impl Head {
 
     /// u1 from Wh x, to shared memory.
     #[inline(always)]
-    pub fn store_hidden<S: Size>(&self, sums: &Fragments) {
+    pub fn store_hidden<E: Arithmetic, S: Size>(&self, sums: &Fragments) {
         let hidden = Memory::<S>::hidden();
+        let first = Hide::<S>::corner().1 + 2 * (thread::lane() % 4);
+        let mut bias = [[0.0; 2]; 8];
+        unroll8!(j < Hide::<S>::TN => {
+            bias[j] = two(&self.hid_bias, first + 8 * j as u32, self.hidden);
+        });
         each_tile!(Hide<S>, (lane, corner, at, i, j) => {
-            let [b0, b1] = two(&self.hid_bias, 8 * (corner.1 + j) + 2 * lane.t, self.hidden);
-            let (u, slope) = (sums[at], self.slope);
-            hidden.set_pair(lane, corner, 2 * i, j, [leaky(u[0] + b0, slope), leaky(u[1] + b1, slope)]);
-            hidden.set_pair(lane, corner, 2 * i + 1, j, [leaky(u[2] + b0, slope), leaky(u[3] + b1, slope)]);
+            let ([b0, b1], u) = (bias[j as usize], sums[at]);
+            let store = |u: f32| E::stored(leaky(u, self.slope));
+            hidden.set_pair(lane, corner, 2 * i, j, [store(u[0] + b0), store(u[1] + b1)]);
+            hidden.set_pair(lane, corner, 2 * i + 1, j, [store(u[2] + b0), store(u[3] + b1)]);
         });
     }
 
     /// z of a group of outputs, to shared memory. Reads u1 and the group's weight there.
     #[inline(always)]
     pub fn outputs<E: Arithmetic, S: Size>(&self, group: u32) {
+        let first = group * OUTPUTS + Quantiles::<S>::corner().1 + 2 * (thread::lane() % 4);
+        let mut bias = [[0.0; 2]; 8];
+        unroll8!(j < Quantiles::<S>::TN => {
+            bias[j] = two(&self.out_bias, first + 8 * j as u32, self.outputs);
+        });
         let mut z = ZERO;
         let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::out_weight());
-        multiply::<E, Quantiles<S>, AlongK, AlongK>(hidden, weight, S::HIDDEN, &mut z);
+        multiply::<E, Quantiles<S>, AlongK, WeightAlongK>(hidden, weight, S::HIDDEN, &mut z);
         let outputs = Memory::<S>::outputs();
         each_tile!(Quantiles<S>, (lane, corner, at, i, j) => {
-            let output = group * OUTPUTS + 8 * (corner.1 + j) + 2 * lane.t;
-            let ([b0, b1], z) = (two(&self.out_bias, output, self.outputs), z[at]);
+            let ([b0, b1], z) = (bias[j as usize], z[at]);
             outputs.set_pair(lane, corner, 2 * i, j, [z[0] + b0, z[1] + b1]);
             outputs.set_pair(lane, corner, 2 * i + 1, j, [z[2] + b0, z[3] + b1]);
         });

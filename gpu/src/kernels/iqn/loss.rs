@@ -56,10 +56,10 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
     while group < groups {
         let place = Place::new::<S>(&split, head.batch, group, piece);
         head.copy_embed::<S>(&place, &split, 0);
-        head.write_cosines::<S>(&place, taus);
-        let sums = head.hidden_sums::<E, S>(&place, &split, &samples);
+        head.write_cosines::<E, S>(&place, taus);
+        let sums = head.hidden_sums::<E, S, false>(&place, &split, &samples);
         head.copy_outputs::<S>(0);
-        head.store_hidden::<S>(&sums);
+        head.store_hidden::<E, S>(&sums);
         loss.write_targets::<S>(&place);
         shared::copy_wait::<0>();
         let output_groups = head.output_groups();

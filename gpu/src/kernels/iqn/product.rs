@@ -12,8 +12,9 @@ use core::marker::PhantomData;
 use cuda_std::prelude::*;
 
 use super::size::Part;
-use super::tile::{AlongK, Lane, Order, Tile};
-use crate::kernels::gemm::mma::Rounding;
+use super::tile::{AlongK, Lane, Order, Tile, WeightAlongK};
+use crate::kernels::gemm::mma::{Bf16, Rounding, Tf32};
+use crate::kernels::gemm::round;
 
 /// Repeats a block with the index 0 to n - 1, n a constant up to 4. Written out only where it matters: elsewhere it
 /// would make the build long.
@@ -86,7 +87,7 @@ impl Summing for Plain {
 /// Arithmetic of the products.
 pub trait Arithmetic {
     /// Adds A B, over `depth` (a multiple of 32) summed indices. Where `U` says so and `sum` is set, also adds the rows of
-    /// A, unrounded, to `sums`. Whole warps call.
+    /// A, as they are stored, to `sums`. Whole warps call.
     fn multiply<P: Part, A: Order, B: Order, U: Summing>(
         a: Tile,
         b: Tile,
@@ -97,12 +98,16 @@ pub trait Arithmetic {
     );
     /// A lane's rows of an operand, for use in several products.
     type Kept: Copy;
-    /// Whether [`Arithmetic::keep`] keeps anything: an operand of `depth` summed indices, by `P`.
-    fn keeps<P: Part>(depth: u32) -> bool;
+    /// Whether [`Arithmetic::keep`] keeps anything: an operand of `depth` summed indices, by `P`, in a kernel that has
+    /// registers to `SPARE` or has not.
+    fn keeps<P: Part, const SPARE: bool>(depth: u32) -> bool;
     /// Reads A, stored along k, where it can be kept.
-    fn keep<P: Part>(a: Tile) -> Self::Kept;
-    /// Adds A B where A is kept, for B stored along k.
+    fn keep<P: Part, const SPARE: bool>(a: Tile) -> Self::Kept;
+    /// Adds A B where A is kept, for a weight B along k.
     fn multiply_kept<P: Part>(a: &Self::Kept, b: Tile, c: &mut Fragments);
+    /// What of a result is stored for use as an operand. Each is read several times and stored once: if the rounding
+    /// keeps it an f32, it is rounded here.
+    fn stored(value: f32) -> f32;
     /// The whole sum of a row, from the sums of the four lanes with the same g. Whole warps call.
     fn whole_sum(sum: f32) -> f32;
     /// Most tensor-core instructions for a product of this depth, and shuffles in [`Arithmetic::whole_sum`].
@@ -124,19 +129,23 @@ const KEPT_DEPTH: u32 = 64;
 
 /// What a warp multiplies.
 #[derive(Clone, Copy)]
-struct Operands {
-    a: Tile,
-    b: Tile,
-    lane: Lane,
+pub struct Operands {
+    /// A.
+    pub a: Tile,
+    /// B.
+    pub b: Tile,
+    /// The calling lane.
+    pub lane: Lane,
     /// First octet of the rows of C.
-    row: u32,
+    pub row: u32,
     /// First octet of its columns.
-    column: u32,
+    pub column: u32,
 }
 
 impl Operands {
+    /// By `P`'s division of C.
     #[inline(always)]
-    fn new<P: Part>(a: Tile, b: Tile) -> Operands {
+    pub fn new<P: Part>(a: Tile, b: Tile) -> Operands {
         let (row, column) = P::octets();
         Operands { a, b, lane: Lane::new(), row, column }
     }
@@ -156,10 +165,10 @@ impl Operands {
     }
 }
 
-/// Tensor cores; operands are rounded by `R` when they are read, products exact, sums in f32.
+/// Tensor cores; operands are rounded by `R` when they are stored or read, products exact, sums in f32.
 pub struct TensorCores<R>(PhantomData<R>);
 
-impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
+impl<R: Instruction> Arithmetic for TensorCores<R> {
     #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32 = R::DEPTH;
     #[cfg(not(target_arch = "nvptx64"))]
@@ -187,21 +196,21 @@ impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
     type Kept = [[R::Rows; 4]; 2];
 
     #[inline(always)]
-    fn keeps<P: Part>(depth: u32) -> bool {
-        // The small size's share. The medium size has a larger part of dWh, and no registers left beside it.
-        P::TM == 2 && P::TN == 4 && depth == KEPT_DEPTH
+    fn keeps<P: Part, const SPARE: bool>(depth: u32) -> bool {
+        // The small size's share. In the medium size's, 2 by 2, the loss has no registers left beside its part of dWh.
+        P::TM == 2 && (P::TN == 4 || SPARE) && depth == KEPT_DEPTH
     }
 
     #[inline(always)]
-    fn keep<P: Part>(a: Tile) -> [[R::Rows; 4]; 2] {
+    fn keep<P: Part, const SPARE: bool>(a: Tile) -> [[R::Rows; 4]; 2] {
         let mut kept = [[R::rows([0.0; 4], [0.0; 4]); 4]; 2];
-        if Self::keeps::<P>(a.width) {
+        if Self::keeps::<P, SPARE>(a.width) {
             let of = Operands::new::<P>(a, a);
             unroll4!(i < P::TM => {
                 unroll4!(n < 4 => {
                     let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
                     let rows = |step: u32| of.rows::<AlongK>(i as u32, k, step);
-                    kept[i % 2][n] = R::rows(rows(step), rows(step + 1));
+                    kept[i % 2][n] = R::stored_rows(rows(step), rows(step + 1));
                 });
             });
         }
@@ -214,13 +223,18 @@ impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
         unroll4!(n < 4 => {
             let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
             unroll8!(j < P::TN => {
-                let column = |step: u32| of.column::<AlongK>(j as u32, k, step);
+                let column = |step: u32| of.column::<WeightAlongK>(j as u32, k, step);
                 let column = R::column(column(step), column(step + 1));
                 unroll4!(i < P::TM => {
                     c[i * P::TN + j] = R::multiply(a[i % 2][n], column, c[i * P::TN + j]);
                 });
             });
         });
+    }
+
+    #[inline(always)]
+    fn stored(value: f32) -> f32 {
+        R::stored(value)
     }
 
     #[inline(always)]
@@ -231,26 +245,63 @@ impl<R: Rounding + Instruction> Arithmetic for TensorCores<R> {
     }
 }
 
-/// Summed indices of one instruction.
-pub trait Instruction {
-    /// How many.
+/// How operands are stored in shared memory and read from there.
+pub trait Instruction: Rounding {
+    /// Summed indices of one instruction.
     #[cfg(not(target_arch = "nvptx64"))]
     const DEPTH: u32;
+    /// See [`Arithmetic::stored`].
+    fn stored(value: f32) -> f32;
+    /// [`Rounding::rows`] of what was stored.
+    fn stored_rows(first: [f32; 4], second: [f32; 4]) -> Self::Rows;
+    /// [`Rounding::column`] of what was stored.
+    fn stored_column(first: [f32; 2], second: [f32; 2]) -> Self::Column;
 }
 
-impl Instruction for crate::kernels::gemm::mma::Tf32 {
+impl Instruction for Tf32 {
     #[cfg(not(target_arch = "nvptx64"))]
     const DEPTH: u32 = 8;
+
+    #[inline(always)]
+    fn stored(value: f32) -> f32 {
+        f32::from_bits(round::tf32(value))
+    }
+
+    #[inline(always)]
+    fn stored_rows(first: [f32; 4], second: [f32; 4]) -> Self::Rows {
+        [first.map(f32::to_bits), second.map(f32::to_bits)]
+    }
+
+    #[inline(always)]
+    fn stored_column(first: [f32; 2], second: [f32; 2]) -> Self::Column {
+        [first.map(f32::to_bits), second.map(f32::to_bits)]
+    }
 }
 
-impl Instruction for crate::kernels::gemm::mma::Bf16 {
+/// The instruction wants pairs: packing them rounds as well, at no cost.
+impl Instruction for Bf16 {
     #[cfg(not(target_arch = "nvptx64"))]
     const DEPTH: u32 = 16;
+
+    #[inline(always)]
+    fn stored(value: f32) -> f32 {
+        value
+    }
+
+    #[inline(always)]
+    fn stored_rows(first: [f32; 4], second: [f32; 4]) -> Self::Rows {
+        Bf16::rows(first, second)
+    }
+
+    #[inline(always)]
+    fn stored_column(first: [f32; 2], second: [f32; 2]) -> Self::Column {
+        Bf16::column(first, second)
+    }
 }
 
 /// Summed indices k + 8 step .. k + 8 step + 16.
 #[inline(always)]
-fn sixteen<R: Rounding, P: Part, A: Order, B: Order, U: Summing>(
+fn sixteen<R: Instruction, P: Part, A: Order, B: Order, U: Summing>(
     of: &Operands,
     k: u32,
     step: u32,
@@ -260,11 +311,12 @@ fn sixteen<R: Rounding, P: Part, A: Order, B: Order, U: Summing>(
 ) {
     let mut columns = [R::column([0.0; 2], [0.0; 2]); 8];
     unroll8!(j < P::TN => {
-        columns[j] = R::column(of.column::<B>(j as u32, k, step), of.column::<B>(j as u32, k, step + 1));
+        let (first, second) = (of.column::<B>(j as u32, k, step), of.column::<B>(j as u32, k, step + 1));
+        columns[j] = if B::STORED { R::stored_column(first, second) } else { R::column(first, second) };
     });
     unroll4!(i < P::TM => {
         let (first, second) = (of.rows::<A>(i as u32, k, step), of.rows::<A>(i as u32, k, step + 1));
-        let rows = R::rows(first, second);
+        let rows = if A::STORED { R::stored_rows(first, second) } else { R::rows(first, second) };
         unroll8!(j < P::TN => {
             c[i * P::TN + j] = R::multiply(rows, columns[j], c[i * P::TN + j]);
         });
@@ -272,96 +324,6 @@ fn sixteen<R: Rounding, P: Part, A: Order, B: Order, U: Summing>(
             sums[2 * i] += (first[0] + first[2]) + (second[0] + second[2]);
             sums[2 * i + 1] += (first[1] + first[3]) + (second[1] + second[3]);
         }
-    });
-}
-
-/// IEEE fp32 on the vector units: each product and sum is rounded once, to nearest (fused multiply-add), in the order of
-/// the summed index.
-pub struct Fp32;
-
-impl Arithmetic for Fp32 {
-    #[cfg(not(target_arch = "nvptx64"))]
-    const MMA_DEPTH: u32 = u32::MAX;
-    #[cfg(not(target_arch = "nvptx64"))]
-    const SHUFFLES: u32 = 0;
-
-    #[inline(always)]
-    fn multiply<P: Part, A: Order, B: Order, U: Summing>(
-        a: Tile,
-        b: Tile,
-        depth: u32,
-        c: &mut Fragments,
-        sum: bool,
-        sums: &mut RowSums,
-    ) {
-        let of = Operands::new::<P>(a, b);
-        let mut k = 0;
-        while k < depth {
-            four::<P, A, B, U>(&of, k, 0, c, sum, sums);
-            four::<P, A, B, U>(&of, k, 1, c, sum, sums);
-            k += 8;
-        }
-    }
-
-    type Kept = ();
-
-    #[inline(always)]
-    fn keeps<P: Part>(_depth: u32) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn keep<P: Part>(_a: Tile) {}
-
-    #[inline(always)]
-    fn multiply_kept<P: Part>(_a: &(), _b: Tile, _c: &mut Fragments) {}
-
-    #[inline(always)]
-    fn whole_sum(sum: f32) -> f32 {
-        sum
-    }
-}
-
-/// Summed indices k + 4 e .. k + 4 e + 4.
-#[inline(always)]
-fn four<P: Part, A: Order, B: Order, U: Summing>(
-    &Operands { a, b, lane, row, column }: &Operands,
-    k: u32,
-    e: u32,
-    c: &mut Fragments,
-    sum: bool,
-    sums: &mut RowSums,
-) {
-    let Lane { g, t } = lane;
-    let mut rows = [[0.0; 4]; 8];
-    unroll8!(i < 2 * P::TM => {
-        rows[i] = if A::ALONG_K {
-            a.four(row, i as u32, g, k, e)
-        } else {
-            let get = |n: u32| a.across(row, i as u32, g, k, 4 * e + n);
-            [get(0), get(1), get(2), get(3)]
-        };
-        if U::ON && sum {
-            sums[i] += (rows[i][0] + rows[i][1]) + (rows[i][2] + rows[i][3]);
-        }
-    });
-    unroll8!(j < P::TN => {
-        let (left, right) = if B::ALONG_K {
-            (b.four(column, j as u32, 2 * t, k, e), b.four(column, j as u32, 2 * t + 1, k, e))
-        } else {
-            let get = |n: u32| b.across2(column, j as u32, 2 * t, k, 4 * e + n);
-            let pairs = [get(0), get(1), get(2), get(3)];
-            (pairs.map(|p| p[0]), pairs.map(|p| p[1]))
-        };
-        unroll4!(i < P::TM => {
-            let at = i * P::TN + j;
-            unroll4!(n < 4 => {
-                c[at][0] = math::fma(rows[2 * i][n], left[n], c[at][0]);
-                c[at][1] = math::fma(rows[2 * i][n], right[n], c[at][1]);
-                c[at][2] = math::fma(rows[2 * i + 1][n], left[n], c[at][2]);
-                c[at][3] = math::fma(rows[2 * i + 1][n], right[n], c[at][3]);
-            });
-        });
     });
 }
 

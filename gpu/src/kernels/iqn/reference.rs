@@ -93,6 +93,11 @@ impl Sizes {
         if self.rounding == Rounding::Exact { value } else { self.rounding.apply(value as f32) }
     }
 
+    /// What the bias gradients sum: tf32 kernels round an operand when they store it.
+    fn stored(&self, value: f64) -> f64 {
+        if self.rounding == Rounding::Tf32 { self.round(value) } else { value }
+    }
+
     fn activate(&self, sum: f64) -> f64 {
         if sum > 0.0 { sum } else { self.slope * sum }
     }
@@ -152,7 +157,7 @@ impl Sizes {
                     let (value, slope) = quantile_huber(row.z[a], tau, &sample.targets[d], kappa);
                     loss[b] += value / branches as f64;
                     let dz = scale * slope;
-                    grad.out_bias[a] += dz;
+                    grad.out_bias[a] += self.stored(dz);
                     for (q, du) in du.iter_mut().enumerate() {
                         grad.out_weight[a * self.hidden + q] += self.round(dz) * self.round(u[q]);
                         *du += self.round(dz) * self.round(p.out_weight[a * self.hidden + q]);
@@ -161,7 +166,7 @@ impl Sizes {
                 let mut dx = vec![0.0; self.trunk];
                 for (q, du) in du.into_iter().enumerate() {
                     let ds = if row.sums[q] > 0.0 { du } else { self.slope * du };
-                    grad.hid_bias[q] += ds;
+                    grad.hid_bias[q] += self.stored(ds);
                     for (c, dx) in dx.iter_mut().enumerate() {
                         let x = row.phi[c] * sample.h[c];
                         grad.hid_weight[q * self.trunk + c] += self.round(ds) * self.round(x);
@@ -171,7 +176,7 @@ impl Sizes {
                 for c in 0..self.trunk {
                     dh[b][c] += dx[c] * row.phi[c];
                     let d_phi = if row.phi[c] > 0.0 { dx[c] * sample.h[c] } else { 0.0 };
-                    grad.cos_bias[c] += d_phi;
+                    grad.cos_bias[c] += self.stored(d_phi);
                     for j in 0..self.cosines {
                         grad.cos_weight[c * self.cosines + j] +=
                             self.round(d_phi) * self.round(row.cosines[j]);

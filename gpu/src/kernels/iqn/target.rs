@@ -50,10 +50,10 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, target: &Target) {
         let place = Place::new::<S>(&split, head.batch, group, piece);
         if !computed {
             head.copy_embed::<S>(&place, &split, 0);
-            head.write_cosines::<S>(&place, taus);
-            let sums = head.hidden_sums::<E, S>(&place, &split, &samples);
+            head.write_cosines::<E, S>(&place, taus);
+            let sums = head.hidden_sums::<E, S, true>(&place, &split, &samples);
             head.copy_outputs::<S>(0);
-            head.store_hidden::<S>(&sums);
+            head.store_hidden::<E, S>(&sums);
             shared::copy_wait::<0>();
         }
         let mut outputs = 0;

@@ -49,6 +49,8 @@ impl Lane {
 pub trait Order {
     /// `[row of C, summed index]` rather than `[summed index, row of C]`.
     const ALONG_K: bool;
+    /// Whether what the tile holds went through [`super::product::Arithmetic::stored`].
+    const STORED: bool;
 }
 
 /// `[row of C, summed index]`.
@@ -56,12 +58,29 @@ pub struct AlongK;
 /// `[summed index, row of C]`.
 pub struct AlongRows;
 
+/// As [`AlongK`], a copy of a weight.
+pub struct WeightAlongK;
+/// As [`AlongRows`], a copy of a weight.
+pub struct WeightAlongRows;
+
 impl Order for AlongK {
     const ALONG_K: bool = true;
+    const STORED: bool = true;
 }
 
 impl Order for AlongRows {
     const ALONG_K: bool = false;
+    const STORED: bool = true;
+}
+
+impl Order for WeightAlongK {
+    const ALONG_K: bool = true;
+    const STORED: bool = false;
+}
+
+impl Order for WeightAlongRows {
+    const ALONG_K: bool = false;
+    const STORED: bool = false;
 }
 
 /// A matrix in shared memory.
@@ -84,6 +103,7 @@ fn swizzle(row: u32) -> u32 {
 }
 
 /// Reads are written as a view that depends on the lane plus a constant offset, which then is part of the instruction.
+/// What the swizzle changes with a constant is one exclusive or of the whole index, as rows are whole 32 floats.
 /// Operands are counted in octets: eight neighbours along the rows of C (of A) or its columns (of B). The octets `first`
 /// + c of a warp, c < count, have `first` a multiple of count, which is a power of two: so the sum is an exclusive or.
 impl Tile {
@@ -105,19 +125,19 @@ impl Tile {
         self.view(0).get(self.at(row, column))
     }
 
-    /// Two neighbours from an even column on.
+    /// Two neighbours from an even column on, of a tile that is in order: `octet` octets beyond `column`.
     #[inline(always)]
-    pub fn get2(&self, row: u32, column: u32) -> [f32; 2] {
-        self.view(0).get2(self.at(row, column))
+    pub fn get2(&self, row: u32, column: u32, octet: u32) -> [f32; 2] {
+        self.view(row * self.width + column).get2(8 * octet)
     }
 
     /// A lane's elements of a tensor-core tile of C: row 8 (row + r) + g, columns 8 (column + c) + 2t + {0, 1}. Octets of
     /// columns as below. The view for c, and the offset for r and c.
     #[inline(always)]
     fn pair(&self, Lane { g, t }: Lane, (row, column): (u32, u32), r: u32, c: u32) -> (Shared<f32>, u32) {
-        let quad = (2 * ((column % 4) ^ (c % 4)) + t / 2) ^ swizzle(g);
-        let view = self.view((8 * row + g) * self.width + 32 * (column / 4) + 4 * quad + 2 * (t % 2));
-        (view, 8 * r * self.width + 32 * (c / 4))
+        let quad = (2 * (column % 4) + t / 2) ^ swizzle(g);
+        let at = (8 * row + g) * self.width + 32 * (column / 4) + 4 * quad + 2 * (t % 2);
+        (self.view(at ^ (8 * (c % 4))), 8 * r * self.width + 32 * (c / 4))
     }
 
     /// Reads a lane's elements of C.
@@ -144,11 +164,12 @@ impl Tile {
     #[inline(always)]
     pub fn one<O: Order>(&self, Lane { g, t }: Lane, first: u32, c: u32, k: u32, step: u32, e: u32) -> f32 {
         if O::ALONG_K {
-            let view = self.view((8 * first + g) * self.width + k + 4 * ((2 * step + e) ^ swizzle(g)) + t);
-            view.get(8 * c * self.width)
+            let at = (8 * first + g) * self.width + 4 * swizzle(g) + t;
+            self.view(at ^ (4 * (2 * step + e))).get(8 * c * self.width + k)
         } else {
-            let quad = (2 * ((first % 4) ^ (c % 4))) ^ (2 * t) ^ (g / 4) ^ e;
-            let view = self.view((k + t) * self.width + 32 * (first / 4) + 4 * quad + g % 4);
+            let quad = (2 * (first % 4)) ^ (2 * t) ^ (g / 4);
+            let at = (k + t) * self.width + 32 * (first / 4) + 4 * quad + g % 4;
+            let view = self.view(at ^ (4 * (2 * (c % 4) + e)));
             view.get((8 * step + 4 * e) * self.width + 32 * (c / 4))
         }
     }
