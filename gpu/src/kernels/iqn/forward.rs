@@ -64,7 +64,7 @@ impl Taus {
     #[inline(always)]
     fn get(&self, index: u32) -> f32 {
         if self.draw {
-            philox::uniform(philox::draw(self.seed, self.step, self.stream, index, 0)[0])
+            philox::uniform_open(philox::draw(self.seed, self.step, self.stream, index, 0)[0])
         } else {
             self.taus.get(index)
         }
