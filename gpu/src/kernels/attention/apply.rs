@@ -7,7 +7,9 @@ use cuda_std::prelude::*;
 use super::context_columns;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::shape_fits;
-use super::tile::{self, walk};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::tile;
+use super::tile::walk;
 
 /// Rows and columns that a block computes, four by four a thread.
 const TILE: u32 = 64;
@@ -124,9 +126,10 @@ const fn tf32_stride(context_columns: u32) -> u32 {
 /// hold blocks.
 const fn tiles_of_block(rows: u32, width: u32) -> u32 {
     let blocks = rows.div_ceil(TILE).saturating_mul(width.div_ceil(TILE));
+    // Not more than four, so that the last wave of blocks is short.
     let tiles = blocks / 512;
-    if tiles > 8 {
-        8
+    if tiles > 4 {
+        4
     } else if tiles < 1 {
         1
     } else {

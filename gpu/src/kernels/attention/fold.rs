@@ -6,7 +6,9 @@ use cuda_std::prelude::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::shape_fits;
-use super::tile::{self, product};
+#[cfg(not(target_arch = "nvptx64"))]
+use super::tile;
+use super::tile::product;
 use super::{Embedding, columns, context_columns};
 
 /// Rows of a block.
