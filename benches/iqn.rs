@@ -149,5 +149,9 @@ fn reduce<K: ReduceKernel>(bench: &mut Bench, s: &Shape, size: TileSize) -> Resu
         gradients.push(buffer);
     }
     let gradients: [_; 6] = gradients.try_into().expect("six tensors");
-    bench.kernel(&workload(s), planes.bytes(), K::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }))
+    bench.kernel(
+        &workload(s),
+        planes.bytes(),
+        K::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }),
+    )
 }

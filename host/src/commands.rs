@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use settings::{Config, Flat, Precision};
 
 use crate::cli::{DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
@@ -20,7 +20,7 @@ use crate::train::checkpoint::{Checkpoint, write_atomically};
 use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
 use crate::train::market::Market;
-use crate::train::progress::Progress;
+use crate::train::progress::{Progress, write_line, write_result};
 use crate::train::run::{Run, RunFiles};
 use crate::{doctor, gemm};
 
@@ -45,6 +45,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
         config.train.epochs = epochs;
     }
     let market = Market::prepare(&mut config)?;
+    if stop.asked() {
+        bail!("stopped before the first epoch: nothing was written");
+    }
     progress.line(market.text.trim_end());
     progress.line(&costs(&config));
     let flat = Flat::new(&config.model, &config.parts());
@@ -57,11 +60,18 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     let run = Run { config: &config, market: &market, files: &files, kernels, stop };
     let outcome = run.train(agent.as_mut(), &mut progress)?;
     if outcome.stopped {
-        println!("stopped early; the best policy so far is the one of epoch {}", outcome.best_epoch);
+        progress.line(&format!(
+            "stopped early; the best policy so far is the one of epoch {}",
+            outcome.best_epoch
+        ));
     }
-    println!("test part, policy of epoch {} ({}):", outcome.best_epoch, files.best().display());
-    println!("{}", outcome.test);
-    Ok(())
+    let best = files.best();
+    write_result(&format!(
+        "test part, policy of epoch {} ({}):\n{}\n",
+        outcome.best_epoch,
+        best.display(),
+        outcome.test
+    ))
 }
 
 /// `host eval`.
@@ -87,21 +97,19 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     let report = market.report(&agent.backtest(args.part)?, args.part)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-        return Ok(());
+        return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
     }
     if agent.device() != checkpoint.provenance.device {
-        println!(
+        write_line(&format!(
             "note: trained on {}, evaluated on {}: sums are rounded in another order there, and a decision between \
              two nearly equal actions may differ",
             checkpoint.provenance.device,
             agent.device()
-        );
+        ));
     }
     let part = format!("{:?}", args.part).to_lowercase();
-    println!("{part} part, policy of epoch {} ({}):", checkpoint.provenance.epoch, path.display());
-    println!("{report}");
-    Ok(())
+    let epoch = checkpoint.provenance.epoch;
+    write_result(&format!("{part} part, policy of epoch {epoch} ({}):\n{report}\n", path.display()))
 }
 
 /// `host profile`.
@@ -117,7 +125,7 @@ pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
         Some(MatmulChoice::Auto) | None => match CublasLtLibrary::load() {
             Ok(_) => vec![Matmul::CublasLt, Matmul::Rust],
             Err(error) => {
-                eprintln!("without cuBLASLt: {error}");
+                write_line(&format!("without cuBLASLt: {error}"));
                 vec![Matmul::Rust]
             }
         },
@@ -140,14 +148,12 @@ pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
         write_atomically(path, serde_json::to_string_pretty(&figures)?.as_bytes())
             .with_context(|| format!("writing {}", path.display()))?;
     }
-    print!("{}", table(&figures));
-    Ok(())
+    write_result(&table(&figures))
 }
 
 /// `host doctor`.
 pub fn doctor_command() -> anyhow::Result<()> {
-    print!("{}", doctor::doctor(embedded::images()));
-    Ok(())
+    write_result(&doctor::doctor(embedded::images()).to_string())
 }
 
 fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyhow::Result<Config> {

@@ -31,8 +31,16 @@ impl Lane {
     pub const IQL: Lane = Lane(5);
     /// The CQL loss beside the C51 loss.
     pub const CQL: Lane = Lane(6);
+    /// The attention's context of the target network's rows, beside the online network's.
+    pub const CONTEXT: Lane = Lane(7);
     /// Most lanes a step may use.
     pub const COUNT: usize = 16;
+
+    /// Which lane's kernels come first where there is no room for all: the lower number. The IQN head has the longest
+    /// kernels and nothing waits for it but the update.
+    pub fn priority(self) -> i32 {
+        if self == Lane::IQN { 0 } else { -5 }
+    }
 
     /// The lane of branch head d (0 to 7).
     pub const fn branch(d: usize) -> Lane {
@@ -56,6 +64,7 @@ impl fmt::Display for Lane {
             4 => write!(f, "lane attention"),
             5 => write!(f, "lane iql"),
             6 => write!(f, "lane cql"),
+            7 => write!(f, "lane context"),
             d @ 8..16 => write!(f, "lane branch{}", d - 8),
             other => write!(f, "lane {other}"),
         }

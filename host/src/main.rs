@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", host::error::chain(&error));
+            host::train::progress::write_line(&format!("error: {}", host::error::chain(&error)));
             ExitCode::FAILURE
         }
     }

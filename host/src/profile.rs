@@ -12,6 +12,7 @@ use crate::cuda::{CudaExec, CudaOptions, Graph, KernelImages, Products};
 use crate::exec::Memory;
 use crate::gemm;
 use crate::step::{Matmul, Replay, Section, StepBuffers, StepShape, record, record_section};
+use crate::train::progress::write_result;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -140,7 +141,7 @@ fn measure(
     }
     if options.nodes {
         for (i, node) in graph.nodes().iter().enumerate() {
-            println!("{i:3} {node}");
+            write_result(&format!("{i:3} {node}\n"))?;
         }
     }
     Ok(StepFigures {

@@ -15,7 +15,7 @@ mod pipeline;
 mod problem;
 
 pub use bodies::{
-    closed_gate, default_window, large_scores, long_window, nan_shows, odd_sizes, one_bar, reproducible,
-    tensor_cores, wide_trunk,
+    closed_gate, default_window, large_scores, long_window, many_rows, nan_shows, odd_sizes, one_bar,
+    reproducible, tensor_cores, wide_trunk,
 };
 pub use golden::golden_steps;

@@ -126,20 +126,24 @@ fn target<B: Backend, K: TargetKernel>(b: &mut B, rounding: Rounding, dims: Dims
         let taus: Vec<f64> = taus[i * dims.targets..][..dims.targets].iter().map(|&t| t.into()).collect();
         let rows: Vec<_> = taus.iter().map(|&tau| sizes.row(&p, &case.h(i), tau)).collect();
         let largest = rows.iter().flat_map(|row| &row.z).fold(0.0f64, |most, z| most.max(z.abs()));
-        // In fp32 as SPEC section 8 bounds Q; else half a unit of the operands' rounding: one operand of many is rounded
-        // to the other side.
+        // In fp32 as SPEC section 8 bounds Q; else a unit of the operands' rounding: among ten thousand rows there are some
+        // where two operands of full size are rounded to the other side.
         let unit = match rounding {
-            Rounding::Exact => 2e-5,
+            Rounding::Exact => 1e-5,
             Rounding::Tf32 => 2f64.powi(-11),
             Rounding::Bf16 => 2f64.powi(-8),
         };
-        let tolerance = largest * unit / 2.0;
+        let tolerance = largest * unit;
         let means = sizes.means(&p, &case.h(i), &taus);
         for d in 0..branches {
             let of_branch = &means[sizes.first_output(d)..][..dims.actions[d]];
             let best = of_branch.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let chosen = action::branch(greedy[i], d as u32) as usize;
-            assert!(of_branch[chosen] >= best - 2.0 * tolerance, "{}: {chosen} of {of_branch:?}", K::DECL.name);
+            assert!(
+                of_branch[chosen] >= best - 2.0 * tolerance,
+                "{}: {chosen} of {of_branch:?}",
+                K::DECL.name
+            );
             for (j, row) in rows.iter().enumerate() {
                 let got = f64::from(next[(i * branches + d) * dims.targets + j]);
                 let want = row.z[sizes.first_output(d) + chosen];
@@ -176,8 +180,16 @@ const DEFAULTS: Dims = Dims {
 };
 const WIDE: Dims = Dims { batch: 3, trunk: 96, hidden: 256, actions: &[9, 3, 3, 5], ..DEFAULTS };
 /// More quantiles than the large size has rows.
-const PIECES: Dims =
-    Dims { batch: 2, trunk: 36, cosines: 68, hidden: 260, actions: &[3, 33], quantiles: 40, targets: 5, offset: 0 };
+const PIECES: Dims = Dims {
+    batch: 2,
+    trunk: 36,
+    cosines: 68,
+    hidden: 260,
+    actions: &[3, 33],
+    quantiles: 40,
+    targets: 5,
+    offset: 0,
+};
 
 macro_rules! body {
     ($name:ident, $rounding:ident, [$small:ident, $medium:ident, $large:ident], [$ts:ident, $tm:ident, $tl:ident]) => {

@@ -4,7 +4,7 @@ use gpu::clock;
 use gpu::kernels::c51_loss::stat;
 use gpu::kernels::learner_signals::reference::mean;
 use gpu::kernels::learner_signals::{LearnerSignals, sample};
-use gpu::kernels::step_signals::{reference, signal};
+use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
 use gpu::reference::Bounded;
 
@@ -17,7 +17,7 @@ pub fn means_norms_and_counters<B: Backend>(b: &mut B) -> Outcome {
     let mut random = Random::new(101);
     const STATS: usize = stat::COLUMNS as usize;
     const SIGNALS: usize = signal::COLUMNS as usize;
-    for (batch, finite) in [(1usize, true), (33, false), (1000, true)] {
+    for (batch, finite) in [(1usize, true), (33, false), (1000, true), (3001, true)] {
         let stats = random.normals(batch * STATS, 1.0);
         let samples = random.normals(batch * sample::ROWS as usize, 1.0);
         let weights: Vec<f32> = (0..batch).map(|_| random.uniform() as f32).collect();
@@ -50,7 +50,7 @@ pub fn means_norms_and_counters<B: Backend>(b: &mut B) -> Outcome {
         let mut expected: Vec<Bounded> = (0..STATS - 1)
             .map(|c| {
                 let column: Vec<f32> = stats.iter().skip(c).step_by(STATS).copied().collect();
-                reference::mean(&column)
+                mean(&vec![1.0; batch], &column)
             })
             .collect();
         expected.push(Bounded::exact(scales[scale::GROUP_NORM as usize]));

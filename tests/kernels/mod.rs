@@ -67,7 +67,7 @@ macro_rules! for_each_body {
             }
             adam_groups { three_updates, any_group_skips_all }
             attention {
-                default_window, one_bar, long_window, odd_sizes, wide_trunk, tensor_cores, closed_gate, large_scores, nan_shows,
+                default_window, one_bar, long_window, odd_sizes, wide_trunk, many_rows, tensor_cores, closed_gate, large_scores, nan_shows,
                 reproducible, golden_steps
             }
             bias_lrelu { forward, backward, bias_gradient }

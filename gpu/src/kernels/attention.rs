@@ -28,6 +28,8 @@
 //! `attention_reduce` adds their planes, `attention_unfold_heads` goes back through U and G, `attention_unfold_weights`
 //! through Aq, Ak, Av to the parameters.
 
+use core::cmp::min;
+
 use cuda_std::prelude::*;
 
 #[macro_use]
@@ -78,7 +80,7 @@ fn shape_fits(width: u32, features: u32, bars: u32, heads: u32) -> bool {
         && width.is_multiple_of(heads)
 }
 
-/// M = [We | be + pos_w], read where it is needed.
+/// M = [We | be + pos_w].
 #[derive(Clone, Copy)]
 struct Embedding {
     weight: In<f32>,
@@ -86,28 +88,49 @@ struct Embedding {
     positions: In<f32>,
     width: u32,
     features: u32,
+    bars: u32,
 }
 
 impl Embedding {
-    /// Row `row` of the column of a feature.
+    /// Copies `rows` rows of M from row `first` into shared memory, with the bars from `first_bar` only (W - 1 for the
+    /// query's [We | be + pos_{W-1}]); rows after the last repeat it. The features arrive at the next `copy_wait`.
     #[inline(always)]
-    fn feature(&self, row: u32, feature: u32) -> f32 {
-        self.weight.get(row * self.features + feature)
-    }
-
-    /// Row `row` of the column of a bar.
-    #[inline(always)]
-    fn bar(&self, row: u32, bar: u32) -> f32 {
-        self.bias.get(row) + self.positions.get(bar * self.width + row)
-    }
-
-    /// M\[row, column\]; for the query's [We | be + pos_{W-1}] `first_bar` is W - 1, else 0.
-    #[inline(always)]
-    fn get(&self, row: u32, column: u32, first_bar: u32) -> f32 {
-        if column < self.features {
-            self.feature(row, column)
-        } else {
-            self.bar(row, first_bar + column - self.features)
+    fn copy(&self, tile: Shared<f32>, stride: u32, first: u32, rows: u32, first_bar: u32) {
+        let existing = |row: u32| min(first + row, self.width - 1);
+        tile::walk(rows, self.features, |row, feature| {
+            let from = existing(row) * self.features + feature;
+            shared::copy_async4(tile, row * stride + feature, &self.weight, from, 4);
+        });
+        // A thread has a row, and every bar of it or, of few rows, every fourth.
+        let groups = if rows <= tile::THREADS / 4 { 4 } else { 1 };
+        let lanes = tile::THREADS / groups;
+        let bars = self.bars - first_bar;
+        let mut row = thread::thread_idx() % lanes;
+        while row < rows {
+            let from = first_bar * self.width + existing(row);
+            let to = row * stride + self.features;
+            let bias = self.bias.get(existing(row));
+            let mut bar = thread::thread_idx() / lanes;
+            while bar < bars {
+                // Eight loads before eight stores: they are in flight together.
+                let mut staged = [[0.0f32; 2]; 4];
+                repeat4!(j => {
+                    repeat2!(i => {
+                        let bar = min(bar + groups * (2 * j + i) as u32, bars - 1);
+                        staged[j][i] = self.positions.get(from + bar * self.width);
+                    });
+                });
+                repeat4!(j => {
+                    repeat2!(i => {
+                        let bar = bar + groups * (2 * j + i) as u32;
+                        if bar < bars {
+                            tile.set(to + bar, bias + staged[j][i]);
+                        }
+                    });
+                });
+                bar += 8 * groups;
+            }
+            row += lanes;
         }
     }
 }

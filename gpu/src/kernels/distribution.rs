@@ -9,8 +9,9 @@ use cuda_std::prelude::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
 
-/// Actions whose softmax reductions run side by side, to hide the latency of the shuffles.
-const GROUP: usize = 4;
+/// Actions whose softmax reductions run side by side, to hide the latency of the shuffles. The last group of a branch
+/// repeats its last action: with three, branches of 3 and 9 actions (the default) waste nothing.
+const GROUP: usize = 3;
 
 /// Ends of the support and its spacing, read from device memory because the support may adapt.
 #[derive(Clone, Copy)]
@@ -81,7 +82,7 @@ pub fn baseline<const J: usize>(logits: &In<f32>, b: Branch) -> [f32; J] {
     less_mean(value, sum, b.actions)
 }
 
-/// The same for two rows with equally many actions, side by side: the loads of four actions of both rows are in flight
+/// The same for two rows with equally many actions, side by side: the loads of a group's actions of both rows are in flight
 /// before the first is added, where one at a time would wait for memory 2 n_d times.
 #[inline(always)]
 pub fn baselines<const J: usize>(one: (&In<f32>, Branch), two: (&In<f32>, Branch)) -> ([f32; J], [f32; J]) {
@@ -120,7 +121,6 @@ fn add_group<const J: usize>(sum: [f32; J], group: [[f32; J]; GROUP], first: u32
         out[j] += group[0][j];
         out[j] += if first + 1 < actions { group[1][j] } else { 0.0 };
         out[j] += if first + 2 < actions { group[2][j] } else { 0.0 };
-        out[j] += if first + 3 < actions { group[3][j] } else { 0.0 };
         j += 1;
     }
     out
@@ -222,7 +222,7 @@ fn masked<const J: usize>(l: &[f32; J], atoms: u32) -> [f32; J] {
 /// then lie in local memory.
 #[inline(always)]
 fn each<T>(f: impl Fn(usize) -> T) -> [T; GROUP] {
-    [f(0), f(1), f(2), f(3)]
+    [f(0), f(1), f(2)]
 }
 
 /// One action's distribution, summed up: p_k = exp(l_k - top) / sum, Q = weighted / sum.
@@ -298,16 +298,13 @@ pub fn each_action<const J: usize>(
 ) {
     let mut first = 0;
     while first < b.actions {
-        let [m0, m1, m2, m3] = moments_group::<J>(logits, b, base, support, first);
+        let [m0, m1, m2] = moments_group::<J>(logits, b, base, support, first);
         take(first, m0);
         if first + 1 < b.actions {
             take(first + 1, m1);
         }
         if first + 2 < b.actions {
             take(first + 2, m2);
-        }
-        if first + 3 < b.actions {
-            take(first + 3, m3);
         }
         first += GROUP as u32;
     }

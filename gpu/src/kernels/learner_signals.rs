@@ -26,16 +26,23 @@ pub mod sample {
     pub const ROWS: u32 = 6;
 }
 
+/// Threads of the block: one multiprocessor reads the whole batch, so many loads have to be in flight.
+const THREADS: u32 = 1024;
+const WARPS: u32 = THREADS / 32;
+/// Warps that share a row of the per-sample buffer.
+const SHARE: u32 = WARPS / sample::ROWS;
+
 /// Writes the step's history row and advances the counters.
 #[kernel(
-    block = 256,
+    block = THREADS,
     grid = 1,
-    shared = 256 * 4,
+    shared = 4 * (WARPS * stat::COLUMNS + WARPS),
     barriers = 2,
-    shuffles = 5,
+    shuffles = 21,
     requires(
         batch > 0,
         rows > 0,
+        batch <= 1 << 24,
         stats.len() >= (batch as usize) * (stat::COLUMNS as usize),
         weights.len() >= batch as usize,
         samples.len() >= (batch as usize) * (sample::ROWS as usize),
@@ -59,46 +66,81 @@ pub fn learner_signals(
     history: Out<f32>,
     clock_words: InOut<u64>,
 ) {
-    let columns = shared::array::<f32>(0, 256);
-    let thread = thread::thread_idx();
+    let columns = shared::array::<f32>(0, WARPS * stat::COLUMNS);
+    let parts = shared::array::<f32>(4 * WARPS * stat::COLUMNS, WARPS);
+    let (thread, lane, warp) = (thread::thread_idx(), thread::lane(), thread::warp());
     let step = clock_words.get(clock::STEP);
     let row = (step % rows as u64) as u32 * signal::COLUMNS;
-    // Thread t adds column t % 8 of rows t / 8, t / 8 + 32, ...: a warp reads 128 consecutive bytes.
-    let mut sum = 0.0;
-    let mut i = thread;
-    while i < batch * stat::COLUMNS {
-        sum += stats.get(i);
-        i += 256;
+
+    // An even thread adds the first four columns of every 512th sample, its neighbour the last four.
+    let half = 4 * (thread % 2);
+    let mut sums = [0.0f32; 4];
+    let mut i = thread / 2;
+    while i < batch {
+        // Two loads are in flight; a sample beyond the last counts as zero.
+        let one = stats.get4(i * stat::COLUMNS + half);
+        let next = i + THREADS / 2;
+        let two = if next < batch { stats.get4(next * stat::COLUMNS + half) } else { [0.0; 4] };
+        let mut e = 0;
+        while e < 4 {
+            sums[e] += one[e];
+            sums[e] += two[e];
+            e += 1;
+        }
+        i += THREADS;
     }
-    columns.set(thread, sum);
-    // Warp w adds row w of the per-sample buffer.
+    let mut mask = 16;
+    while mask >= 2 {
+        let mut e = 0;
+        while e < 4 {
+            sums[e] += warp::shfl_xor(sums[e], mask);
+            e += 1;
+        }
+        mask /= 2;
+    }
+    if lane < 2 {
+        columns.set4(warp * stat::COLUMNS + half, sums);
+    }
+
+    // SHARE warps take turns with 32 samples of a row.
+    let (kind, turn) = (warp / SHARE, warp % SHARE);
     let mut sum = 0.0;
-    if thread::warp() < sample::ROWS {
-        i = thread::lane();
+    if kind < sample::ROWS {
+        i = turn * 32 + lane;
         while i < batch {
-            let weight = if thread::warp() == sample::IQN { weights.get(i) } else { 1.0 };
-            sum = math::fma(weight, samples.get(thread::warp() * batch + i), sum);
-            i += 32;
+            let weight = if kind == sample::IQN { weights.get(i) } else { 1.0 };
+            sum = math::fma(weight, samples.get(kind * batch + i), sum);
+            i += SHARE * 32;
         }
     }
     let sum = warp::sum(sum);
-    if thread::lane() == 0 && thread::warp() < sample::ROWS {
-        history.set(row + signal::SAMPLES + thread::warp(), sum / batch as f32);
+    if lane == 0 {
+        parts.set(warp, sum);
     }
-    thread::sync(); // column sums are written before they are added below
+    thread::sync(); // all warps' sums are written before they are added below
     if thread < stat::COLUMNS - 1 {
         let mut total = 0.0;
-        let mut group = 0;
-        while group < 32 {
-            total += columns.get(group * stat::COLUMNS + thread);
-            group += 1;
+        let mut w = 0;
+        while w < WARPS {
+            total += columns.get(w * stat::COLUMNS + thread);
+            w += 1;
         }
         history.set(row + thread, total / batch as f32);
     }
-    if thread >= 32 && thread < 32 + signal::NORMS {
-        history.set(row + signal::NORM + thread - 32, scales.get(scale::TERM_NORM + thread - 32));
+    if thread >= 32 && thread < 32 + sample::ROWS {
+        let kind = thread - 32;
+        let mut total = 0.0;
+        let mut t = 0;
+        while t < SHARE {
+            total += parts.get(kind * SHARE + t);
+            t += 1;
+        }
+        history.set(row + signal::SAMPLES + kind, total / batch as f32);
     }
-    if thread == 64 {
+    if thread >= 64 && thread < 64 + signal::NORMS {
+        history.set(row + signal::NORM + (thread - 64), scales.get(scale::TERM_NORM + (thread - 64)));
+    }
+    if thread == 96 {
         let finite = scales.get(scale::FINITE) != 0.0;
         history.set(row + signal::GRADIENT_NORM, scales.get(scale::GROUP_NORM));
         history.set(row + signal::SKIPPED, if finite { 0.0 } else { 1.0 });

@@ -53,9 +53,37 @@ pub fn odd_sizes<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
     check(machine, shape(35, 2, 3, 5), 1, 6)
 }
 
-/// More summed indices than a stage of the folds holds, heads wider than a tile.
+/// Heads wider than a tile; more summed indices than a stage holds; the widest token.
 pub fn wide_trunk<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
-    check(machine, shape(272, 2, 3, 2), 3, 7)
+    check(machine, shape(272, 2, 3, 2), 3, 7)?;
+    check(machine, shape(145, 16, 24, 5), 3, 16)?;
+    check(machine, shape(6, 100, 27, 1), 3, 17)
+}
+
+/// So many rows that a warp takes several samples and a block several tiles: each sample's bits are those of a small batch.
+pub fn many_rows<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    let few = Problem::random(shape(70, 2, 3, 1), 37, 0.6, 18);
+    let rows = (1 << 15) + 5;
+    let cycle = |x: &[f32]| x.iter().copied().cycle().take(x.len() / few.rows * rows).collect::<Vec<_>>();
+    let many = Problem {
+        rows,
+        windows: cycle(&few.windows),
+        hidden: cycle(&few.hidden),
+        gradient: cycle(&few.gradient),
+        ..few.clone()
+    };
+    let mut pipeline = Pipeline::new(machine, few.shape);
+    let folded = pipeline.fold(&few.parameters, None)?;
+    let [small, large] = [(&few, few.rows), (&many, rows - 1)].map(|(problem, kept)| {
+        let forward = pipeline.apply(&folded, 0, problem, kept)?;
+        let [tensor_cores, context, _] = pipeline.apply_tf32(&folded, problem, &forward)?;
+        Ok([forward.probabilities, context, forward.hidden, tensor_cores])
+    });
+    for (small, large) in small?.iter().zip(large?) {
+        let same = |(small, large): (&f32, &f32)| small.to_bits() == large.to_bits();
+        assert!(large.len() > 30_000 && small.iter().cycle().zip(&large).all(same));
+    }
+    Ok(())
 }
 
 /// The tensor cores' h2' of a block, element by element against the rounded factors.

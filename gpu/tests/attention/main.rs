@@ -36,3 +36,9 @@ fn interleavings_give_the_same_bits() {
     let first = run(1);
     assert!((2..5).all(|seed| run(seed) == first));
 }
+
+#[test]
+fn many_rows() {
+    // One interleaving: a thousand blocks take long, and differ from one in nothing but their number.
+    bodies::many_rows(&mut Emulated::new(1)).unwrap_or_else(|fault| panic!("{fault}"));
+}

@@ -102,7 +102,8 @@ impl CudaExec {
         let cublaslt = library.map(|library| CublasLt::new(&gpu, library, choice, plan_cache)).transpose()?;
         let lanes = (0..Lane::COUNT)
             .map(|lane| {
-                let stream = Stream::new(&gpu, Lane(lane as u8).to_string())?;
+                let lane = Lane(lane as u8);
+                let stream = Stream::new(&gpu, lane.to_string(), lane.priority())?;
                 Ok(LaneState { stream, event: Event::ordering(&gpu)?, workspace: None })
             })
             .collect::<Result<_, ExecError>>()?;

@@ -20,12 +20,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Makes a stream that errors call `label`.
-    pub fn new(gpu: &Rc<Gpu>, label: impl Into<String>) -> Result<Self, CudaError> {
+    /// Makes a stream that errors call `label`. Of kernels that wait for a multiprocessor, those of the stream with the
+    /// lower number come first; captured nodes keep it. The driver brings the number into its range.
+    pub fn new(gpu: &Rc<Gpu>, label: impl Into<String>, priority: i32) -> Result<Self, CudaError> {
         let (mut raw, label) = (ptr::null_mut(), label.into());
+        let flags = driver::STREAM_NON_BLOCKING;
         // SAFETY: `raw` is a live out-parameter; the context is current on this thread.
-        let code = unsafe { driver::cuStreamCreate(&mut raw, driver::STREAM_NON_BLOCKING) };
-        check(code, "cuStreamCreate", || label.clone())?;
+        let code = unsafe { driver::cuStreamCreateWithPriority(&mut raw, flags, priority) };
+        check(code, "cuStreamCreateWithPriority", || label.clone())?;
         Ok(Self { raw, label, _gpu: gpu.clone() })
     }
 

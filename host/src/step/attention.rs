@@ -249,15 +249,16 @@ pub fn fold_networks<E: Exec>(
     )
 }
 
-/// Contexts of both networks' rows, on the attention's lane; the batch is there.
+/// Contexts of both networks' rows, side by side; the batch is there.
 pub fn context<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let Some((_, a)) = buffers(b) else { return Ok(()) };
     exec.after(Lane::ATTENTION, Lane::MAIN)?;
     let (rows, x) = (shape.target_rows(), b.batch.x);
     let skipped = (2 * shape.batch - rows) * shape.stride;
     let target_x = x.slice(skipped, x.len() - skipped);
-    context_of(exec, shape, Lane::ATTENTION, &a.folded, 0, &a.online, 2 * shape.batch, x)?;
-    context_of(exec, shape, Lane::ATTENTION, &a.folded, 1, &a.target, rows, target_x)
+    exec.after(Lane::CONTEXT, Lane::ATTENTION)?;
+    context_of(exec, shape, Lane::CONTEXT, &a.folded, 1, &a.target, rows, target_x)?;
+    context_of(exec, shape, Lane::ATTENTION, &a.folded, 0, &a.online, 2 * shape.batch, x)
 }
 
 /// Context of `rows` rows of `x` with the matrices of network `network`.
@@ -293,11 +294,11 @@ pub fn context_of<E: Exec>(
 /// h2' of both networks, each on its own lane.
 pub fn apply<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let Some((_, a)) = buffers(b) else { return Ok(()) };
-    for (lane, network, context, activations, parameters) in [
-        (Lane::MAIN, 0, &a.online, &b.online, b.parameters.online),
-        (Lane::TARGET, 1, &a.target, &b.target, b.parameters.target),
+    for (lane, beside, network, context, activations, parameters) in [
+        (Lane::MAIN, Lane::ATTENTION, 0, &a.online, &b.online, b.parameters.online),
+        (Lane::TARGET, Lane::CONTEXT, 1, &a.target, &b.target, b.parameters.target),
     ] {
-        exec.after(lane, Lane::ATTENTION)?;
+        exec.after(lane, beside)?;
         apply_to(exec, shape, lane, &a.folded, network, context, activations, parameters)?;
     }
     Ok(())

@@ -99,8 +99,8 @@ impl Market {
         text: String,
     ) -> anyhow::Result<Self> {
         let shape = StateShape { window: config.market.window as u32, features: bars::FEATURES as u32 };
-        config.model.state = shape.len() as usize;
         let model = &mut config.model;
+        fill("model.state", &mut model.state, "the window and the portfolio", shape.len() as usize)?;
         fill("model.window", &mut model.window, "market.window", shape.window as usize)?;
         fill("model.bar_features", &mut model.bar_features, "the bar features", shape.features as usize)?;
         config.check()?;

@@ -1,8 +1,9 @@
 //! What a person sees of a run: a bar on a terminal, plain lines otherwise, nothing with `--quiet`.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Shortest time between two plain lines of one phase.
@@ -41,15 +42,15 @@ impl Progress {
             bar.set_position(done as u64);
         } else if !self.quiet && done < total && self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
-            eprintln!("{name}: {done} of {total} steps");
+            write_line(&format!("{name}: {done} of {total} steps"));
         }
     }
 
     /// A line that stays.
     pub fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None if !self.quiet => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| write_line(text)),
+            None if !self.quiet => write_line(text),
             None => {}
         }
     }
@@ -59,5 +60,22 @@ impl Progress {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// A line on standard error. One that cannot be written (a closed terminal, a full disk) must not stop a run.
+pub fn write_line(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Text on standard output.
+///
+/// # Errors
+/// What the operating system said, unless the reader went away: that is its own decision.
+pub fn write_result(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other.context("writing the result")?),
     }
 }

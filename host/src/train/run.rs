@@ -28,14 +28,19 @@ impl RunFiles {
     pub fn create(folder: Option<&Path>) -> anyhow::Result<Self> {
         let folder = match folder {
             Some(folder) => {
-                if folder.join("metrics.jsonl").exists() {
-                    bail!("{} already holds a run: choose another --run", folder.display());
-                }
                 std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+                for name in OWN_FILES {
+                    if folder.join(name).exists() {
+                        bail!("{} already holds {name}: choose another --run", folder.display());
+                    }
+                }
                 folder.to_path_buf()
             }
             None => next_free(Path::new("runs"))?,
         };
+        // The first file is the lock: of two runs that start at once in one folder, one is refused before it writes.
+        let metrics = folder.join(OWN_FILES[0]);
+        std::fs::File::create_new(&metrics).with_context(|| format!("creating {}", metrics.display()))?;
         Ok(Self { folder })
     }
 
@@ -48,6 +53,17 @@ impl RunFiles {
     pub fn last(&self) -> PathBuf {
         self.folder.join("last.safetensors")
     }
+}
+
+/// What a run writes into its folder, the first one first.
+const OWN_FILES: [&str; 5] =
+    ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json"];
+
+/// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity comes last, and
+/// one whose equity did not move counts as 0.
+fn score(strategy: &backtest::Metrics) -> f64 {
+    let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
+    strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
 }
 
 fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
@@ -140,17 +156,22 @@ impl Run<'_> {
             step += rows.len();
             let skipped = agent.skipped_in_a_row()?;
             if skipped >= u64::from(config.train.max_nonfinite) {
+                let kept = match &best {
+                    Some(_) => {
+                        format!("the policy of the last finished epoch is {}", self.files.last().display())
+                    }
+                    None => "no epoch was finished, so there is no policy".into(),
+                };
                 bail!(
                     "the gradient norm was not finite in {skipped} steps in a row (train.max_nonfinite), the last one \
-                     step {step}: those steps changed nothing; the policy before them is {}",
-                    self.files.last().display()
+                     step {step}: those steps changed nothing; {kept}. A smaller optimizer.lr is what usually helps"
                 );
             }
             if self.stop.asked() || rows.is_empty() {
                 break;
             }
             let report = self.market.report(&agent.backtest(PartName::Validation)?, PartName::Validation)?;
-            let score = report.strategy.sharpe.unwrap_or(0.0);
+            let score = score(&report.strategy);
             let is_best = best.as_ref().is_none_or(|b| score > b.provenance.score);
             let checkpoint = self.checkpoint(agent, epoch, score)?;
             checkpoint.save(&self.files.last())?;

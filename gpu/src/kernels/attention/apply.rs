@@ -1,10 +1,15 @@
 //! h2' = h2 + g (U c + bo): IEEE fp32, or the product on the tensor cores with both factors rounded to tf32.
 
+use core::cmp::min;
+
 use cuda_std::prelude::*;
 
 use super::context_columns;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::shape_fits;
+#[cfg(not(target_arch = "nvptx64"))]
+use super::tile;
+use super::tile::walk;
 
 /// Rows and columns that a block computes, four by four a thread.
 const TILE: u32 = 64;
@@ -117,14 +122,30 @@ const fn tf32_stride(context_columns: u32) -> u32 {
     context_columns.next_multiple_of(8) + 4
 }
 
+/// Tiles of rows of a block of the tensor-core kernel: more than one where there are more tiles than the multiprocessors
+/// hold blocks.
+const fn tiles_of_block(rows: u32, width: u32) -> u32 {
+    let blocks = rows.div_ceil(TILE).saturating_mul(width.div_ceil(TILE));
+    // Not more than four, so that the last wave of blocks is short.
+    let tiles = blocks / 512;
+    if tiles > 4 {
+        4
+    } else if tiles < 1 {
+        1
+    } else {
+        tiles
+    }
+}
+
 /// [`attention_apply`] with context and U rounded to tf32 (10 bits of mantissa, ties away from zero) and their exact
-/// products summed in f32 by the tensor cores; bias, gate and h2 as there. A warp computes 32 x 32.
+/// products summed in f32 by the tensor cores; bias, gate and h2 as there. A warp computes 16 x 32 of a tile; with
+/// many rows a block keeps its part of U for several tiles.
 #[kernel(
-    block = 128,
-    grid = (width.div_ceil(TILE), rows.div_ceil(TILE)),
+    block = tile::THREADS,
+    grid = (width.div_ceil(TILE), rows.div_ceil(TILE * tiles_of_block(rows, width))),
     shared = 4 * 2 * TILE * tf32_stride(context_columns(features, bars, heads)),
-    barriers = 1,
-    mmas = 8,
+    barriers = 2,
+    mmas = 4,
     requires(
         rows > 0,
         shape_fits(width, features, bars, heads),
@@ -152,75 +173,125 @@ pub fn attention_apply_tf32(
 ) {
     let depth = context_columns(features, bars, heads);
     let stride = tf32_stride(depth);
-    let left = shared::array::<u32>(0, TILE * stride);
-    let right = shared::array::<u32>(4 * TILE * stride, TILE * stride);
-    let (first_row, first_column) = (thread::block_idx_y() * TILE, thread::block_idx() * TILE);
+    let left = shared::array::<f32>(0, TILE * stride);
+    let right = shared::array::<f32>(4 * TILE * stride, TILE * stride);
+    let first_column = thread::block_idx() * TILE;
     let quads = depth.next_multiple_of(8) / 4;
-    let mut i = thread::thread_idx();
-    while i < TILE * quads {
-        let (row, k) = (i / quads, 4 * (i % quads));
-        let (mut c, mut u) = ([0.0f32; 4], [0.0f32; 4]);
-        if k < depth && first_row + row < rows {
-            c = context.get4((first_row + row) * depth + k);
-        }
-        if k < depth && first_column + row < width {
-            u = mix.get4((first_column + row) * depth + k);
-        }
-        left.set4(row * stride + k, c.map(math::tf32_round));
-        right.set4(row * stride + k, u.map(math::tf32_round));
-        i += 128;
-    }
+    // Bytes of a quad: the context's columns end before an eight does.
+    let bytes = |quad: u32| if 4 * quad < depth { 16 } else { 0 };
     // Fragments of mma.m16n8k8: with g = lane / 4 and t = lane % 4 a lane holds rows g, g + 8 and columns 2t, 2t + 1 of
-    // each result tile (PTX manual).
-    let (g, t) = (thread::lane() / 4, thread::lane() % 4);
-    let (warp_row, warp_column) = (thread::warp() / 2 * 32, thread::warp() % 2 * 32);
-    let place = |i: usize, j: usize, e: usize| {
-        let row = first_row + warp_row + 16 * i as u32 + 8 * (e as u32 / 2) + g;
-        (row, first_column + warp_column + 8 * j as u32 + 2 * t + e as u32 % 2)
+    // each result tile (PTX manual). U's rows lie in shared memory such that those of two neighbouring tiles are four
+    // neighbouring columns of h2', which move as one access.
+    let place = |column: u32| {
+        let (sixteen, column) = (column / 16 * 16, column % 16);
+        sixteen + column / 2 % 2 * 8 + column / 4 * 2 + column % 2
     };
+    walk(TILE, quads, |column, quad| {
+        let from =
+            if 4 * quad < depth { min(first_column + column, width - 1) * depth + 4 * quad } else { 0 };
+        shared::copy_async16(right, place(column) * stride + 4 * quad, &mix, from, bytes(quad));
+    });
+    let (g, t) = (thread::lane() / 4, thread::lane() % 4);
+    let (warp_row, warp_column) = (thread::warp() / 2 * 16, thread::warp() % 2 * 32);
+    // First column of the lane's four in the first of the warp's two sixteens.
+    let column = first_column + warp_column + 4 * t;
+    let vectors = width.is_multiple_of(4);
     let gate = gate.get(0);
-    // In flight while the tiles arrive.
-    let mut h2 = [[[0.0f32; 4]; 4]; 2];
-    repeat2!(i => {
-        repeat4!(j => {
-            repeat4!(e => {
-                let (row, column) = place(i, j, e);
+    let mut bias = [[0.0f32; 4]; 2];
+    repeat2!(q => {
+        repeat4!(e => {
+            bias[q][e] = output_bias.get(min(column + 16 * q as u32 + e as u32, width - 1));
+        });
+    });
+    let tiles = tiles_of_block(rows, width);
+    let mut tile = thread::block_idx_y() * tiles;
+    let end = min(tile + tiles, rows.div_ceil(TILE));
+    let mut first = true;
+    while tile < end {
+        let first_row = tile * TILE;
+        walk(TILE, quads, |row, quad| {
+            let from = if 4 * quad < depth { min(first_row + row, rows - 1) * depth + 4 * quad } else { 0 };
+            shared::copy_async16(left, row * stride + 4 * quad, &context, from, bytes(quad));
+        });
+        shared::copy_commit();
+        // In flight while the tiles arrive.
+        let mut h2 = [[[0.0f32; 4]; 2]; 2];
+        repeat2!(q => {
+            repeat2!(half => {
+                let row = first_row + warp_row + 8 * half as u32 + g;
+                let column = column + 16 * q as u32;
                 if row < rows && column < width {
-                    h2[i][j][e] = hidden.get(row * width + column);
+                    if vectors {
+                        h2[q][half] = hidden.get4(row * width + column);
+                    } else {
+                        repeat4!(e => {
+                            let column = min(column + e as u32, width - 1);
+                            h2[q][half][e] = hidden.get(row * width + column);
+                        });
+                    }
                 }
             });
         });
-    });
-    thread::sync(); // both tiles are written before they are multiplied
-    let mut o = [[[0.0f32; 4]; 4]; 2];
-    let mut k = t;
-    // Warp-uniform: depth is a multiple of 4, so lanes of one eight see the same side of it.
-    while k - t < depth {
-        let (mut a, mut b) = ([[0u32; 4]; 2], [[0u32; 2]; 4]);
-        repeat2!(i => {
-            let row = (warp_row + 16 * i as u32 + g) * stride + k;
-            a[i] = [left.get(row), left.get(row + 8 * stride), left.get(row + 4), left.get(row + 8 * stride + 4)];
+        shared::copy_wait::<0>();
+        // A thread rounds what it has copied itself.
+        let round = |x: f32| f32::from_bits(math::tf32_round(x));
+        if first {
+            walk(TILE, quads, |column, quad| {
+                let at = place(column) * stride + 4 * quad;
+                right.set4(at, right.get4(at).map(round));
+            });
+        }
+        first = false;
+        walk(TILE, quads, |row, quad| {
+            let at = row * stride + 4 * quad;
+            left.set4(at, left.get4(at).map(round));
         });
-        repeat4!(j => {
-            let row = (warp_column + 8 * j as u32 + g) * stride + k;
-            b[j] = [right.get(row), right.get(row + 4)];
-        });
-        repeat2!(i => {
+        thread::sync(); // both tiles are written before they are multiplied
+        let mut o = [[0.0f32; 4]; 4];
+        let mut k = t;
+        // Warp-uniform: depth is a multiple of 4, so lanes of one eight see the same side of it.
+        while k - t < depth {
+            let mut b = [[0u32; 2]; 4];
+            let row = (warp_row + g) * stride + k;
+            let a = [
+                left.get(row),
+                left.get(row + 8 * stride),
+                left.get(row + 4),
+                left.get(row + 8 * stride + 4),
+            ]
+            .map(f32::to_bits);
             repeat4!(j => {
-                o[i][j] = warp::mma_tf32(a[i], b[j], o[i][j]);
+                let row = (warp_column + 8 * j as u32 + g) * stride + k;
+                b[j] = [right.get(row).to_bits(), right.get(row + 4).to_bits()];
             });
-        });
-        k += 8;
-    }
-    repeat2!(i => {
-        repeat4!(j => {
-            repeat4!(e => {
-                let (row, column) = place(i, j, e);
+            repeat4!(j => {
+                o[j] = warp::mma_tf32(a, b[j], o[j]);
+            });
+            k += 8;
+        }
+        repeat2!(q => {
+            repeat2!(half => {
+                let row = first_row + warp_row + 8 * half as u32 + g;
+                let column = column + 16 * q as u32;
+                let sums = [o[2 * q][2 * half], o[2 * q][2 * half + 1], o[2 * q + 1][2 * half], o[2 * q + 1][2 * half + 1]];
+                let mut result = [0.0f32; 4];
+                repeat4!(e => {
+                    result[e] = math::fma(gate, sums[e] + bias[q][e], h2[q][half][e]);
+                });
                 if row < rows && column < width {
-                    let with_bias = o[i][j][e] + output_bias.get(column);
-                    applied.set(row * width + column, math::fma(gate, with_bias, h2[i][j][e]));
+                    if vectors {
+                        applied.set4(row * width + column, result);
+                    } else {
+                        repeat4!(e => {
+                            if column + (e as u32) < width {
+                                applied.set(row * width + column + e as u32, result[e]);
+                            }
+                        });
+                    }
                 }
             });
         });
-    });
+        thread::sync(); // the context is read before the next tile's overwrites it
+        tile += 1;
+    }
 }

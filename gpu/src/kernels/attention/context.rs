@@ -1,6 +1,8 @@
 //! What is per sample: probabilities and contexts, and back from the contexts' gradient to that of the scores. One warp a
 //! sample.
 
+use core::cmp::min;
+
 use cuda_std::prelude::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -9,6 +11,12 @@ use super::{columns, context_columns};
 
 /// Samples of a block.
 const WARPS: u32 = 8;
+
+/// Samples that a warp of `attention_context` takes one after the other: more than one where a wave of blocks has done
+/// before the last begin, so that G is copied less often.
+const fn rows_of_warp(rows: u32) -> u32 {
+    if rows >= 1 << 14 { 4 } else { 1 }
+}
 
 /// Floats of shared memory of one warp: the window [W, F], [heads, E] and twice [heads, W].
 const fn warp_floats(features: u32, bars: u32, heads: u32) -> u32 {
@@ -49,14 +57,15 @@ impl Sample {
         }
     }
 
-    /// Reads the window from its row of `states`.
+    /// Copies the window from its row of `states`; it is there after the next `copy_wait` and barrier.
     #[inline(always)]
     fn read_window(&self, states: &In<f32>, first: u32) {
         let mut i = thread::lane();
         while i < self.bars * self.features {
-            self.memory.set(self.window + i, states.get(first + i));
+            shared::copy_async4(self.memory, self.window + i, states, first + i, 4);
             i += 32;
         }
+        shared::copy_commit();
     }
 
     /// wide\[head\] . e_bar: a sum over the features, then the bar's own column.
@@ -101,10 +110,10 @@ impl Sample {
 /// bar first; scores [heads, F + 1, E] is one network's G.
 #[kernel(
     block = 256,
-    grid = rows.div_ceil(WARPS),
+    grid = rows.div_ceil(WARPS * rows_of_warp(rows)),
     shared = 4 * (heads * (features + 1) * columns(features, bars) + WARPS * warp_floats(features, bars, heads)),
     barriers = 1,
-    votes = 4, // warp barriers
+    votes = 6, // warp barriers
     requires(
         rows > 0,
         kept <= rows,
@@ -133,17 +142,21 @@ pub fn attention_context(
     let folded = heads * (features + 1) * outputs;
     let sample = Sample::of_warp(folded, features, bars, heads);
     let memory = sample.memory;
-    let row = thread::block_idx() * WARPS + thread::warp();
+    let of_block = WARPS * rows_of_warp(rows);
+    let mut row = thread::block_idx() * of_block + thread::warp();
+    let end = min(rows, (thread::block_idx() + 1) * of_block);
     let mut i = thread::thread_idx();
     while i < folded {
-        memory.set(i, scores.get(i));
+        shared::copy_async4(memory, i, &scores, i, 4);
         i += 256;
     }
-    if row < rows {
+    if row < end {
         sample.read_window(&states, row * stride);
     }
+    shared::copy_commit();
+    shared::copy_wait::<0>();
     thread::sync(); // G and the windows are in shared memory
-    if row < rows {
+    while row < end {
         let lane = thread::lane();
         let last = sample.window + (bars - 1) * features;
         // t = G^T [f_last; 1].
@@ -203,6 +216,13 @@ pub fn attention_context(
             context.set(row * padded + i, sample.mix_tokens(i, 0));
             i += 32;
         }
+        row += WARPS;
+        if row < end {
+            warp::sync(); // the window and the probabilities are read before the next sample's overwrite them
+            sample.read_window(&states, row * stride);
+            shared::copy_wait::<0>();
+            warp::sync(); // the window is whole before it is multiplied
+        }
     }
 }
 
@@ -251,6 +271,7 @@ pub fn attention_context_backward(
             memory.set(sample.wide + i, gate * context_gradient.get(row * padded + i));
             i += 32;
         }
+        shared::copy_wait::<0>();
         warp::sync(); // window and gradient are whole before they are multiplied
         let [probability_gradient, score_gradient] = sample.narrow;
         let mut i = lane;

@@ -1,25 +1,30 @@
 //! The folded matrices, from the parameters of the online and the target network in the same launches.
 
+use core::cmp::min;
+
 use cuda_std::prelude::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::shape_fits;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::tile;
-use super::tile::{ROWS, product};
+use super::tile::product;
 use super::{Embedding, columns, context_columns};
+
+/// Rows of a block.
+const ROWS: u32 = 8;
 
 /// Which projection: the order of blocks and of the stored matrices.
 const QUERY: u32 = 0;
 const KEY: u32 = 1;
 
 /// Aq, Ak, Av of `networks` networks (1 or 2; with 1 the target's views are not read, and the online network's do for them):
-/// query [networks, d, F + 1], key and value [networks, d, E]. A block computes 16 rows of one projection of one network.
+/// query [networks, d, F + 1], key and value [networks, d, E]. A block computes 8 rows of one projection of one network.
 #[kernel(
     block = tile::THREADS,
     grid = (3 * width.div_ceil(ROWS), networks),
-    shared = 4 * tile::product_floats(columns(features, bars)),
-    barriers = 2,
+    shared = 4 * tile::product_floats(ROWS, width, columns(features, bars)),
+    barriers = 3,
     requires(
         networks == 1 || networks == 2,
         shape_fits(width, features, bars, 1),
@@ -82,18 +87,20 @@ pub fn attention_fold_projections(
         (_, KEY) => (target_key, target_key_bias),
         (_, _) => (target_value, target_value_bias),
     };
-    let embedding = Embedding { weight: embedding, bias: embedding_bias, positions, width, features };
+    let embedding = Embedding { weight: embedding, bias: embedding_bias, positions, width, features, bars };
     let (outputs, first_bar, to) = match projection {
         QUERY => (features + 1, bars - 1, query),
         KEY => (columns(features, bars), 0, key),
         _ => (columns(features, bars), 0, value),
     };
     product(
+        ROWS,
         width,
         outputs,
-        true,
-        |row, k| if first_row + row < width { weight.get((first_row + row) * width + k) } else { 0.0 },
-        |k, column| embedding.get(k, column, first_bar),
+        |stage| {
+            stage.a_along(&weight, |row| min(first_row + row, width - 1) * width);
+            embedding.copy(stage.b, outputs, stage.first, stage.here, first_bar);
+        },
         |row, column, sum| {
             let row = first_row + row;
             if row < width {
@@ -110,12 +117,12 @@ const fn head_blocks(width: u32, features: u32) -> u32 {
 }
 
 /// G [networks, heads, F + 1, E] and U [networks, d, C] from what `attention_fold_projections` wrote and Wo [d, d]. A
-/// block computes 16 rows of G_h or U_h of one head.
+/// block computes 8 rows of G_h or U_h of one head.
 #[kernel(
     block = tile::THREADS,
     grid = (heads * head_blocks(width, features), networks),
-    shared = 4 * tile::product_floats(columns(features, bars)),
-    barriers = 2,
+    shared = 4 * tile::product_floats(ROWS, width / heads, columns(features, bars)),
+    barriers = 3,
     requires(
         networks == 1 || networks == 2,
         shape_fits(width, features, bars, heads),
@@ -158,20 +165,20 @@ pub fn attention_fold_heads(
     let mix_columns = context_columns(features, bars, heads);
     let scale = 1.0 / math::sqrt(depth as f32);
     product(
+        ROWS,
         depth,
         outputs,
-        !is_score,
-        |row, k| {
-            let row = first_row + row;
-            if row >= rows {
-                0.0
-            } else if is_score {
-                query.get((network * width + first + k) * (features + 1) + row)
+        |stage| {
+            let existing = |row: u32| min(first_row + row, rows - 1);
+            let from = network * width + first + stage.first;
+            if is_score {
+                let step = features + 1;
+                stage.a_across(0, stage.here, &query, |row| from * step + existing(row), step);
             } else {
-                output.get(row * width + first + k)
+                stage.a_along(&output, |row| existing(row) * width + first);
             }
+            stage.b_rows(0, stage.here, outputs, &right, from * outputs, outputs);
         },
-        |k, column| right.get((network * width + first + k) * outputs + column),
         |row, column, sum| {
             let row = first_row + row;
             if row < rows && is_score {

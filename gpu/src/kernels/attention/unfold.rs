@@ -1,11 +1,16 @@
 //! From the sums over samples back through the folds to the gradients of the parameters.
 
+use core::cmp::{max, min};
+
 use cuda_std::prelude::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::shape_fits;
-use super::tile::{self, OUTER, ROWS, outer, product};
+use super::tile::{self, OUTER, Stage, outer, product};
 use super::{Embedding, Plane, columns, context_columns, gate_parts};
+
+/// Rows of a block of dAv or dM: few, because the summed index is long.
+const ROWS: u32 = 4;
 
 /// Blocks of dAv of one head.
 const fn value_blocks(width: u32, heads: u32) -> u32 {
@@ -21,13 +26,13 @@ const fn projection_blocks(width: u32, features: u32, bars: u32) -> u32 {
 /// key_gradient dAk [d, E] = Aq_h dG_h / sqrt(d_h), and gate_gradient [1]. `sums` and `gate_sums` are what
 /// `attention_reduce` wrote, query and key the online network's folded matrices, output Wo.
 ///
-/// The first blocks compute 16 rows of dAv each, the next an element of dAq or dAk a thread, the last one the gate's
+/// The first blocks compute 4 rows of dAv each, the next an element of dAq or dAk a thread, the last one the gate's
 /// gradient.
 #[kernel(
     block = tile::THREADS,
     grid = heads * value_blocks(width, heads) + projection_blocks(width, features, bars) + 1,
-    shared = 4 * tile::product_floats(columns(features, bars)),
-    barriers = 2,
+    shared = 4 * tile::product_floats(ROWS, width, columns(features, bars)),
+    barriers = 3,
     shuffles = 5,
     requires(
         shape_fits(width, features, bars, heads),
@@ -66,14 +71,15 @@ pub fn attention_unfold_heads(
         let (head, first_row) = (block / per_head, block % per_head * ROWS);
         let padded = context_columns(features, bars, heads);
         product(
+            ROWS,
             width,
             outputs,
-            false,
-            |row, k| {
-                let row = first_row + row;
-                if row < depth { output.get(k * width + head * depth + row) } else { 0.0 }
+            |stage| {
+                let (first, here) = (stage.first, stage.here);
+                let from = |row: u32| first * width + head * depth + min(first_row + row, depth - 1);
+                stage.a_across(0, here, &output, from, width);
+                stage.b_rows(0, here, outputs, &sums, first * padded + head * outputs, padded);
             },
-            |k, column| sums.get(k * padded + head * outputs + column),
             |row, column, sum| {
                 let row = first_row + row;
                 if row < depth {
@@ -99,37 +105,55 @@ pub fn attention_unfold_heads(
         }
         return;
     }
-    // dG_h[i, column] before the factor: the last row i = F is the sum of r itself.
-    let score_gradient = |head: u32, i: u32, column: u32| {
-        let token = head * outputs + column;
-        if i < features {
-            sums.get(plane.scores + token * features + i)
-        } else {
-            sums.get(plane.last + token)
-        }
-    };
+    // dG_h before the factor: element (i, column) is element i of a token's row of sums, and of the sum of r for i = F.
     let scale = 1.0 / math::sqrt(depth as f32);
     let element = block * tile::THREADS + thread;
     let queries = width * (features + 1);
     if element < queries {
         let (row, i) = (element / (features + 1), element % (features + 1));
-        let mut sum = 0.0;
-        let mut column = 0;
-        while column < outputs {
-            sum = math::fma(key.get(row * outputs + column), score_gradient(row / depth, i, column), sum);
-            column += 1;
-        }
+        let token = row / depth * outputs;
+        let (from, step) = if i < features {
+            (plane.scores + token * features + i, features)
+        } else {
+            (plane.last + token, 1)
+        };
+        let sum = dot(outputs, (&key, row * outputs), (&sums, from, step));
         query_gradient.set(element, scale * sum);
     } else if element - queries < width * outputs {
         let (row, column) = ((element - queries) / outputs, (element - queries) % outputs);
-        let mut sum = 0.0;
-        let mut i = 0;
-        while i <= features {
-            sum = math::fma(query.get(row * (features + 1) + i), score_gradient(row / depth, i, column), sum);
-            i += 1;
-        }
-        key_gradient.set(element - queries, scale * sum);
+        let token = row / depth * outputs + column;
+        let from = row * (features + 1);
+        let last = (query.get(from + features), sums.get(plane.last + token));
+        let sum = dot(features, (&query, from), (&sums, plane.scores + token * features, 1));
+        key_gradient.set(element - queries, scale * math::fma(last.0, last.1, sum));
     }
+}
+
+/// sum over i < len (at least 1) of a\[from + i\] b\[from + i step\], in order.
+#[inline(always)]
+fn dot(len: u32, (a, a_from): (&In<f32>, u32), (b, b_from, step): (&In<f32>, u32, u32)) -> f32 {
+    let mut sum = 0.0;
+    let mut i = 0;
+    while i < len {
+        // Sixteen loads are in flight together; after the last element they repeat it.
+        let (mut left, mut right) = ([[0.0f32; 2]; 4], [[0.0f32; 2]; 4]);
+        repeat4!(j => {
+            repeat2!(e => {
+                let i = min(i + (2 * j + e) as u32, len - 1);
+                left[j][e] = a.get(a_from + i);
+                right[j][e] = b.get(b_from + step * i);
+            });
+        });
+        repeat4!(j => {
+            repeat2!(e => {
+                if i + ((2 * j + e) as u32) < len {
+                    sum = math::fma(left[j][e], right[j][e], sum);
+                }
+            });
+        });
+        i += 8;
+    }
+    sum
 }
 
 /// Tiles of 64 x 64 of the weight gradients of Wq, Wk and Wv, and of Wo, whose tiles of columns end with each head.
@@ -147,9 +171,9 @@ const fn weight_blocks(width: u32, heads: u32) -> u32 {
 
 /// Shared memory of `attention_unfold_weights` in floats.
 #[cfg(not(target_arch = "nvptx64"))]
-const fn weight_floats(features: u32, bars: u32) -> u32 {
-    let (a, b) =
-        (tile::product_floats(columns(features, bars) + 1), tile::outer_floats(columns(features, bars)));
+const fn weight_floats(width: u32, features: u32, bars: u32) -> u32 {
+    let outputs = columns(features, bars);
+    let (a, b) = (tile::product_floats(ROWS, 3 * width, outputs), tile::outer_floats(outputs));
     if a > b { a } else { b }
 }
 
@@ -158,12 +182,12 @@ const fn weight_floats(features: u32, bars: u32) -> u32 {
 /// of which dWe are the columns of the features, dpos those of the bars and dbe the bars' sum. `sums` is what
 /// `attention_reduce` wrote, value the online network's folded Av [d, E]. Gradients are overwritten.
 ///
-/// The first blocks compute 16 rows of dM each, the others 64 x 64 of a weight gradient.
+/// The first blocks compute 4 rows of dM each, the others 64 x 64 of a weight gradient.
 #[kernel(
     block = tile::THREADS,
     grid = weight_blocks(width, heads),
-    shared = 4 * weight_floats(features, bars),
-    barriers = 3,
+    shared = 4 * weight_floats(width, features, bars),
+    barriers = 5,
     requires(
         shape_fits(width, features, bars, heads),
         columns(features, bars) < tile::MAX_COLUMNS,
@@ -217,65 +241,61 @@ pub fn attention_unfold_weights(
     let embedding_blocks = width.div_ceil(ROWS);
     if block < embedding_blocks {
         let first_row = block * ROWS;
-        // dAk and dAv at a row and column; column E stands for the sum over the bars.
-        let wide = |gradient: In<f32>, row: u32, column: u32| {
-            if column < outputs {
-                return gradient.get(row * outputs + column);
-            }
-            let mut sum = 0.0;
-            let mut bar = 0;
-            while bar < bars {
-                sum += gradient.get(row * outputs + features + bar);
-                bar += 1;
-            }
-            sum
+        // A projection's part of a stage: its summed indices among 3 d, and A.
+        let part = |stage: &Stage, projection: u32, weight: &In<f32>| {
+            let start = projection * width;
+            let from = max(stage.first, start);
+            let to = max(min(stage.first + stage.here, start + width), from);
+            let (at, k, count) = (from - stage.first, from - start, to - from);
+            stage.a_across(at, count, weight, |row| k * width + min(first_row + row, width - 1), width);
+            (at, k, count)
         };
-        product(
+        let totals = product(
+            ROWS,
             3 * width,
-            outputs + 1,
-            false,
-            |row, k| {
-                let (row, k, projection) = (first_row + row, k % width, k / width);
-                if row >= width {
-                    return 0.0;
+            outputs,
+            |stage| {
+                // The query sees the last bar's column only.
+                let (at, k, count) = part(&stage, 0, &query_weight);
+                stage.b_rows(at, count, features, &query_gradient, k * (features + 1), features + 1);
+                let mut i = thread::thread_idx();
+                while i < count {
+                    let to = (at + i) * outputs + features;
+                    let from = (k + i) * (features + 1) + features;
+                    shared::copy_async4(stage.b, to + bars - 1, &query_gradient, from, 4);
+                    let mut bar = 0;
+                    while bar + 1 < bars {
+                        stage.b.set(to + bar, 0.0);
+                        bar += 1;
+                    }
+                    i += tile::THREADS;
                 }
-                // Copied before one is chosen: a choice among a closure's variables would put them into local memory.
-                let [query, key, value] = [query_weight, key_weight, value_weight];
-                let weight = if projection == 0 {
-                    query
-                } else if projection == 1 {
-                    key
-                } else {
-                    value
-                };
-                weight.get(k * width + row)
-            },
-            |k, column| {
-                let (k, projection) = (k % width, k / width);
-                let [key, value] = [key_gradient, value_gradient];
-                if projection > 0 {
-                    wide(if projection == 1 { key } else { value }, k, column)
-                } else if column < features {
-                    query_gradient.get(k * (features + 1) + column)
-                } else if column + 1 >= outputs {
-                    // The query sees the last bar's column only.
-                    query_gradient.get(k * (features + 1) + features)
-                } else {
-                    0.0
-                }
+                let (at, k, count) = part(&stage, 1, &key_weight);
+                stage.b_rows(at, count, outputs, &key_gradient, k * outputs, outputs);
+                let (at, k, count) = part(&stage, 2, &value_weight);
+                stage.b_rows(at, count, outputs, &value_gradient, k * outputs, outputs);
             },
             |row, column, sum| {
                 let row = first_row + row;
                 if row >= width {
                 } else if column < features {
                     d_embedding.set(row * features + column, sum);
-                } else if column < outputs {
-                    d_positions.set((column - features) * width + row, sum);
                 } else {
-                    d_embedding_bias.set(row, sum);
+                    d_positions.set((column - features) * width + row, sum);
                 }
             },
         );
+        thread::sync(); // dM is whole before its bars are added
+        let row = thread::thread_idx();
+        if row < ROWS && first_row + row < width {
+            let mut sum = 0.0;
+            let mut bar = 0;
+            while bar < bars {
+                sum += totals.get(row * outputs + features + bar);
+                bar += 1;
+            }
+            d_embedding_bias.set(first_row + row, sum);
+        }
         return;
     }
     let block = block - embedding_blocks;
@@ -294,7 +314,7 @@ pub fn attention_unfold_weights(
         (0, column_tile * OUTER, width)
     };
     let padded = context_columns(features, bars, heads);
-    let embedding = Embedding { weight: embedding, bias: embedding_bias, positions, width, features };
+    let embedding = Embedding { weight: embedding, bias: embedding_bias, positions, width, features, bars };
     let depth = if weight == 0 { features + 1 } else { outputs };
     // Rows of the left operand: of dAq, dAk, dAv, or one head's of dU.
     let (left, left_stride, left_first) = match weight {
@@ -311,18 +331,19 @@ pub fn attention_unfold_weights(
     };
     outer(
         depth,
-        |row, k| {
-            let row = first_row + row;
-            if row < width { left.get(row * left_stride + left_first + k) } else { 0.0 }
-        },
-        |column, k| {
-            let column = first_column + column;
-            if column >= end {
-                0.0
-            } else if weight == 3 {
-                value.get(column * outputs + k)
+        |to_left, to_right, stride| {
+            tile::walk(OUTER, depth, |row, k| {
+                let from = min(first_row + row, width - 1) * left_stride + left_first + k;
+                shared::copy_async4(to_left, row * stride + k, &left, from, 4);
+            });
+            if weight == 3 {
+                tile::walk(OUTER, depth, |column, k| {
+                    let from = min(first_column + column, width - 1) * outputs + k;
+                    shared::copy_async4(to_right, column * stride + k, &value, from, 4);
+                });
             } else {
-                embedding.get(column, k, if weight == 0 { bars - 1 } else { 0 })
+                let first_bar = if weight == 0 { bars - 1 } else { 0 };
+                embedding.copy(to_right, stride, first_column, OUTER, first_bar);
             }
         },
         |row, column, sum| {

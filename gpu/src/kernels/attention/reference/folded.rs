@@ -211,7 +211,6 @@ impl Folded {
         });
         let gradients = Parameters {
             embedding: embedding.elements,
-            // The kernel adds the bars before it sums over 3 d.
             embedding_bias: (0..d)
                 .map(|r| Bounded::sum((0..bars).map(|w| d_tokens.at(r, features + w)), bars + 3))
                 .collect(),
