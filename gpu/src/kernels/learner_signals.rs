@@ -127,7 +127,7 @@ pub fn learner_signals(
         }
         history.set(row + thread, total / batch as f32);
     }
-    if thread >= 32 && thread < 32 + sample::ROWS {
+    if (32..32 + sample::ROWS).contains(&thread) {
         let kind = thread - 32;
         let mut total = 0.0;
         let mut t = 0;
@@ -137,7 +137,7 @@ pub fn learner_signals(
         }
         history.set(row + signal::SAMPLES + kind, total / batch as f32);
     }
-    if thread >= 64 && thread < 64 + signal::NORMS {
+    if (64..64 + signal::NORMS).contains(&thread) {
         history.set(row + signal::NORM + (thread - 64), scales.get(scale::TERM_NORM + (thread - 64)));
     }
     if thread == 96 {
