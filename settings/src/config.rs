@@ -223,12 +223,35 @@ pub struct Data {
     /// Bar file, CSV or Parquet; the built-in synthetic market when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// How timestamps are written (strptime notation, or `epoch-ms` and the like); found in the file when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How timestamps are written (strptime notation, or `epoch-ms` and the like); found in the file when absent. Also
+    /// called `time_format`, as in `docs/BARS.md`.
+    #[serde(alias = "time_format", skip_serializing_if = "Option::is_none")]
     pub date_format: Option<String>,
+    /// Field delimiter of a CSV file, one ASCII character; found when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delimiter: Option<char>,
+    /// Whether a CSV file has a header line; found when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<bool>,
+    /// Lines of a CSV file before the header or the first row.
+    pub skip_lines: usize,
+    /// Names of the columns in file order, `-` for one to ignore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Vec<String>>,
+    /// How numbers are written, for example `1.234,5`; found when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<String>,
+    /// Bar interval in milliseconds; the most frequent step when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<i64>,
+    /// Bars of zero volume: `report` (keep and count), `error` or `drop`.
+    pub zero_volume: String,
+    /// Missing bars that are not part of the calendar: `split`, `error`, or `fill:N` for gaps of at most N bars.
+    pub gaps: String,
     /// `raw` or `adjusted` (open, high, low and close scaled by adjusted close / close).
     pub price: String,
-    /// Repairs to apply, by name (`sort`, `drop-duplicates`, ...). None by default: a bad row is an error.
+    /// Repairs to apply, by name (`sort`, `drop-duplicates`, ...), one or a list. None by default: a bad row is an error.
+    #[serde(deserialize_with = "one_or_many")]
     pub repair: Vec<String>,
     /// Synthetic market: `regimes` (a small predictable part) or `martingale` (none).
     pub synthetic: String,
@@ -243,6 +266,14 @@ impl Default for Data {
         Self {
             file: None,
             date_format: None,
+            delimiter: None,
+            header: None,
+            skip_lines: 0,
+            columns: None,
+            numbers: None,
+            interval_ms: None,
+            zero_volume: "report".into(),
+            gaps: "split".into(),
             price: "raw".into(),
             repair: Vec::new(),
             synthetic: "regimes".into(),
@@ -250,6 +281,20 @@ impl Default for Data {
             synthetic_seed: 1,
         }
     }
+}
+
+/// A text, or a list of texts.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a name or a list of names")]
+    enum Names {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Names::deserialize(deserializer)? {
+        Names::One(name) => vec![name],
+        Names::Many(names) => names,
+    })
 }
 
 /// The whole configuration.
@@ -463,6 +508,24 @@ mod tests {
         let wrong = sets(&["train.batch=many"]).unwrap_err().to_string();
         assert!(wrong.contains("--set train.batch=many") && wrong.contains("batch"), "{wrong}");
         assert!(sets(&["train.batch"]).unwrap_err().to_string().contains("key=value"));
+    }
+
+    #[test]
+    fn what_errors_about_bar_files_advise_can_be_set() {
+        let config = sets(&[
+            "data.time_format=day-first",
+            "data.repair=drop-bad-rows",
+            "data.delimiter=;",
+            "data.columns=[\"time\", \"-\", \"close\"]",
+            "data.skip_lines=1",
+            "data.numbers=1.234,5",
+        ])
+        .unwrap()
+        .data;
+        assert_eq!(config.date_format.as_deref(), Some("day-first"));
+        assert_eq!((config.repair, config.delimiter), (vec!["drop-bad-rows".to_string()], Some(';')));
+        assert_eq!((config.columns.map(|c| c.len()), config.skip_lines), (Some(3), 1));
+        assert_eq!(config.numbers.as_deref(), Some("1.234,5"));
     }
 
     #[test]

@@ -204,7 +204,7 @@ macro_rules! body {
             target::<B, iqn::$tm>(b, r, UNEVEN, 2)?;
             target::<B, iqn::$tl>(b, r, ODD, 2)?;
             if B::FULL_SIZE {
-                let many = Dims { batch: 333, ..DEFAULTS };
+                let many = Dims { batch: 97, ..DEFAULTS };
                 loss::<B, iqn::$small, iqn::IqnReduceSmall>(b, TileSize::Small, r, many, 132)?;
                 loss::<B, iqn::$medium, iqn::IqnReduceMedium>(b, TileSize::Medium, r, WIDE, 1)?;
                 loss::<B, iqn::$large, iqn::IqnReduceLarge>(b, TileSize::Large, r, PIECES, 1)?;

@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use backtest::Report;
 use bars::synthetic::{Kind, Synthetic};
 use bars::{
-    Fitted, Fold, LoadOptions, Loaded, MarketData, PrepareOptions, Price, Repair, SplitOptions, TimeFormat,
+    Fitted, Fold, Gaps, LoadOptions, Loaded, MarketData, NumberFormat, PrepareOptions, Price, Repair,
+    SplitOptions, TimeFormat, ZeroVolume,
 };
 use serde::{Deserialize, Serialize};
 use settings::{Config, Data};
@@ -177,9 +178,35 @@ fn load_options(data: &Data) -> anyhow::Result<LoadOptions> {
         "adjusted" => Price::Adjusted,
         other => bail!("data.price = \"{other}\": expected raw or adjusted"),
     };
+    let zero_volume = match data.zero_volume.as_str() {
+        "report" => ZeroVolume::Report,
+        "error" => ZeroVolume::Error,
+        "drop" => ZeroVolume::Drop,
+        other => bail!("data.zero_volume = \"{other}\": expected report, error or drop"),
+    };
+    let gaps = match (data.gaps.as_str(), data.gaps.strip_prefix("fill:").map(str::parse)) {
+        ("split", _) => Gaps::Split,
+        ("error", _) => Gaps::Error,
+        (_, Some(Ok(bars))) => Gaps::Fill(bars),
+        (other, _) => {
+            bail!("data.gaps = \"{other}\": expected split, error, or fill:N with a number of bars")
+        }
+    };
     let repairs = data.repair.iter().map(|name| Repair::from_str(name)).collect::<Result<Vec<_>, _>>()?;
-    let time_format = data.date_format.as_deref().map(TimeFormat::from_str).transpose()?;
-    Ok(LoadOptions { time_format, price, ..LoadOptions::default() }.with_repairs(repairs))
+    let options = LoadOptions {
+        delimiter: data.delimiter,
+        header: data.header,
+        skip_lines: data.skip_lines,
+        columns: data.columns.clone(),
+        time_format: data.date_format.as_deref().map(TimeFormat::from_str).transpose()?,
+        numbers: data.numbers.as_deref().map(NumberFormat::from_str).transpose()?,
+        price,
+        zero_volume,
+        gaps,
+        interval_ms: data.interval_ms,
+        ..LoadOptions::default()
+    };
+    Ok(options.with_repairs(repairs))
 }
 
 #[cfg(test)]
