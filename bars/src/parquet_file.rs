@@ -9,6 +9,8 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Compression;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
 
 use crate::checks::{Collected, Collector, Row};
@@ -48,6 +50,22 @@ pub(crate) fn read(
         .unwrap_or_else(|_| Err(BarError::file(file, "damaged Parquet file: its decoder gave up")))
 }
 
+/// A codec that this build does not hold is no damage: the file is whole, and says how it is compressed.
+fn readable_codecs(file: &str, metadata: &ParquetMetaData) -> Result<(), BarError> {
+    for column in metadata.row_groups().iter().flat_map(|group| group.columns()) {
+        let codec = column.compression();
+        if !matches!(codec, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_)) {
+            let name = column.column_path().string();
+            let message = format!(
+                "column {name:?} is compressed with {codec}; uncompressed, snappy and zstd files are read: write the \
+                 file anew with one of them"
+            );
+            return Err(BarError::file(file, message));
+        }
+    }
+    Ok(())
+}
+
 fn decode<R: ChunkReader + 'static>(
     file: &str,
     reader: R,
@@ -56,6 +74,7 @@ fn decode<R: ChunkReader + 'static>(
     let wrong =
         |error: &dyn std::fmt::Display| BarError::file(file, format!("damaged Parquet file: {error}"));
     let builder = ParquetRecordBatchReaderBuilder::try_new(reader).map_err(|error| wrong(&error))?;
+    readable_codecs(file, builder.metadata())?;
     let schema = builder.schema().clone();
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let columns = match &options.columns {

@@ -99,3 +99,11 @@ fn too_many_rows_are_refused_before_they_are_read() {
     let error = load_bytes("t.parquet", &bytes[..bytes.len() - 9], &LoadOptions::default()).unwrap_err();
     assert!(error.to_string().contains("damaged Parquet file"), "{error}");
 }
+
+/// `gzip.parquet` is a whole file of three hourly bars that pyarrow wrote with gzip.
+#[test]
+fn a_codec_that_is_not_read_is_named_and_not_called_damage() {
+    let bytes = include_bytes!("cases/gzip.parquet");
+    let error = load_bytes("gzip.parquet", bytes, &LoadOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("\"time\" is compressed with GZIP") && !error.contains("damaged"), "{error}");
+}
