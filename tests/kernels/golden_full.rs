@@ -13,26 +13,15 @@ use host::error::ExecError;
 use host::step::{Matmul, StepBuffers, StepShape, record};
 use settings::{Config, Group, Precision};
 
+use super::golden::{f32s, f64s, read, upload_batch};
 use super::{Backend, Outcome};
 
 const FLOOR: f64 = 1e-3;
 
 fn golden(file: &str) -> (Golden, FullProblem) {
-    let path = format!("{}/../tests/golden/{file}.safetensors", env!("CARGO_MANIFEST_DIR"));
-    // A program that was built here and carried elsewhere finds the file from the repository's root.
-    let path =
-        if std::path::Path::new(&path).exists() { path } else { format!("tests/golden/{file}.safetensors") };
-    let golden = Golden::read(path).expect("the golden file is part of the repository");
+    let golden = read(file);
     let problem = golden.full_problem().expect("the golden file is whole");
     (golden, problem)
-}
-
-fn f32s(values: &[f64]) -> Vec<f32> {
-    values.iter().map(|&x| x as f32).collect()
-}
-
-fn f64s(values: &[f32]) -> Vec<f64> {
-    values.iter().map(|&x| x.into()).collect()
 }
 
 /// The configuration of a golden file.
@@ -61,22 +50,7 @@ fn set_up<B: Backend>(
     let shape = StepShape::new(&config, matmul);
     let buffers = StepBuffers::alloc(b, &shape, &config.optimizer)?;
     let batch = &problem.batch;
-    let width = problem.shape.state;
-    let mut x = vec![0.0f32; 2 * shape.batch * shape.stride];
-    let rows = batch.states.chunks_exact(width).chain(batch.next_states.chunks_exact(width));
-    for (row, from) in x.chunks_exact_mut(shape.stride).zip(rows) {
-        row[..width].copy_from_slice(&f32s(from));
-    }
-    let actions: Vec<u64> = batch
-        .actions
-        .chunks_exact(shape.branches)
-        .map(|row| gpu::action::pack(&row.iter().map(|&a| a as usize).collect::<Vec<_>>()))
-        .collect();
-    b.upload(buffers.batch.x, &x)?;
-    b.upload(buffers.batch.actions, &actions)?;
-    b.upload(buffers.batch.rewards, &f32s(&batch.rewards))?;
-    b.upload(buffers.batch.discounts, &f32s(&batch.discounts))?;
-    b.upload(buffers.batch.weights, &f32s(&batch.weights))?;
+    upload_batch(b, &shape, &buffers, batch)?;
     b.upload(buffers.parameters.online, &f32s(&problem.online))?;
     b.upload(buffers.parameters.target, &f32s(&problem.target))?;
     let iqn = buffers.parts.and_then(|parts| parts.iqn).expect("the problem has an IQN head");

@@ -7,6 +7,7 @@
 pub mod case;
 pub mod check;
 pub mod data;
+pub mod golden;
 #[path = "../../gpu/tests/machine/mod.rs"]
 pub mod machine;
 pub mod rows;

@@ -112,7 +112,7 @@ impl PartBuffers {
 
 /// f_t c in the order of the terms. With one term on the main parameters there is no budget but the clip.
 pub fn budgets(shape: &StepShape, optimizer: &Optimizer) -> [f32; TERMS as usize] {
-    if shape.full_terms() + shape.trunk_terms() == 1 {
+    if !shape.parts.budgeted() {
         return [f32::INFINITY; TERMS as usize];
     }
     let b = &shape.parts.budgets;

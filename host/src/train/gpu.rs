@@ -170,13 +170,12 @@ fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
         let place = shape.flat.segments.iter().position(|s| s.group == group)?;
         Some(norm(scale::GROUP_NORM + place as u32))
     };
-    let several = shape.full_terms() + shape.trunk_terms() > 1;
     PartRow {
         loss_cql: loss(parts.cql.enabled, sample::CQL),
         loss_iqn: loss(parts.iqn.enabled, sample::IQN),
         loss_iql_high: loss(parts.iql.enabled, sample::IQL_LOSS),
         loss_iql_low: loss(parts.iql.enabled, sample::IQL_LOSS + 1),
-        norm_c51: term(several, 0),
+        norm_c51: term(parts.budgeted(), 0),
         norm_cql: term(parts.cql.enabled, 1),
         norm_iqn_trunk: term(parts.iqn.enabled, 2),
         norm_iqn: group(Group::Iqn),
