@@ -25,6 +25,8 @@ pub struct C51Batch<T> {
     pub taus: Vec<T>,
     /// tau', quantile samples at s', [B, N']; empty without that head.
     pub target_taus: Vec<T>,
+    /// Which members of the ensemble learn from a sample, [B, M]; empty without an ensemble.
+    pub masks: Vec<bool>,
 }
 
 impl<T> C51Batch<T> {
@@ -59,6 +61,8 @@ impl<T> C51Batch<T> {
         check_len("batch.taus [batch, samples]", self.taus.len(), per_sample(samples))?;
         let expected = per_sample(target_samples);
         check_len("batch.target_taus [batch, target samples]", self.target_taus.len(), expected)?;
+        let members = if parts.ensemble.enabled { parts.ensemble.members } else { 0 };
+        check_len("batch.masks [batch, members]", self.masks.len(), batch * members)?;
         for (i, &action) in self.actions.iter().enumerate() {
             let (row, branch) = (i / branches, i % branches);
             let actions = shape.branches[branch];

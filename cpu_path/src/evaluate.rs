@@ -5,8 +5,10 @@ use settings::Group;
 
 use crate::batch::C51Batch;
 use crate::c51::{self, Projection, argmax, project};
+use crate::confidence;
 use crate::cql;
 use crate::distribution::Heads;
+use crate::ensemble;
 use crate::error::CpuError;
 use crate::hyper::decimal;
 use crate::iql;
@@ -17,7 +19,7 @@ use crate::ops::to_vec;
 use crate::optimizer::norm;
 use crate::real::Real;
 use crate::terms::{OwnGradient, Term, combine};
-use crate::values::{CqlValues, Evaluation, IqlValues, IqnValues};
+use crate::values::{ConfidenceValues, CqlValues, EnsembleValues, Evaluation, IqlValues, IqnValues};
 
 /// The batch's forward passes that several terms read.
 struct Passes {
@@ -29,7 +31,7 @@ struct Passes {
     next_target: Forward,
     /// s, [batch, S].
     states: Tensor,
-    /// w, [batch].
+    /// w, [batch], times the advantage weights where they are on.
     weights: Tensor,
 }
 
@@ -38,14 +40,15 @@ impl<T: Real> Learner<T> {
     /// the spectral norm that a training step begins with).
     ///
     /// C51's gradient goes to the main parameters, under its budget, and to the attention; CQL's to the main parameters;
-    /// the quantile loss's to its head and to the trunk; each value network's to itself.
+    /// the quantile loss's to its head and to the trunk; ensemble's and confidence head's to themselves and, under one
+    /// budget, to the trunk; each value network's to itself.
     ///
     /// # Errors
     /// A batch whose lengths or actions do not fit the shape.
     pub fn evaluate(&self, batch: &C51Batch<T>) -> Result<Evaluation<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
         let samples = batch.len();
-        let passes = Passes {
+        let mut passes = Passes {
             next_online: self.run(&self.networks.online().detached(), &batch.next_states)?,
             next_target: self.run(self.networks.target(), &batch.next_states)?,
             online: self.run(self.networks.online(), &batch.states)?,
@@ -55,13 +58,32 @@ impl<T: Real> Learner<T> {
         let main = self.networks.main();
         let max_norm = self.hyper.max_grad_norm;
 
-        let (next_actions, target) = self.c51_target(batch, &passes)?;
+        // The value networks come first: what they say of the batch may weigh the other losses.
+        let mut own_values = Vec::new();
+        let iql = match self.parts.iql.enabled {
+            true => Some(self.iql(batch, &passes, &mut own_values)?),
+            false => None,
+        };
+        if let Some(iql) = iql.as_ref().filter(|_| self.parts.iql.advantage_weighting) {
+            let weights = batch.weights.iter().zip(&iql.derived.weights);
+            let weights: Vec<T> = weights.map(|(w, a)| T::from_f64(w.to_f64() * a.to_f64())).collect();
+            passes.weights = Tensor::from_vec(weights, samples, &Device::Cpu)?;
+        }
+        let (next_actions, target, mean_next_q) = self.c51_target(batch, &passes)?;
         let (branches, atoms) = (self.shape.branches.len(), self.shape.atoms);
         let logits = taken_logits::<T>(&passes.online.value, &passes.online.advantages, &batch.actions)?;
         let mass = Tensor::from_slice(&target.mass, (samples, branches, atoms), &Device::Cpu)?;
         let ce = c51::cross_entropy(&logits, &mass)?;
         let per_sample = c51::per_sample(&ce.per_branch)?;
-        let loss = c51::weighted_mean(&per_sample, &passes.weights)?;
+        let scaled = match iql.as_ref().filter(|_| self.parts.iql.branch_scaling) {
+            Some(iql) => {
+                let scales: Vec<T> = iql.derived.branch_scales.iter().map(|&s| T::from_f64(s)).collect();
+                let scales = Tensor::from_vec(scales, branches, &Device::Cpu)?;
+                c51::per_sample(&ce.per_branch.broadcast_mul(&scales)?)?
+            }
+            None => per_sample.clone(),
+        };
+        let loss = c51::weighted_mean(&scaled, &passes.weights)?;
         let grads = loss.backward()?;
         let mut terms = vec![(Term::C51, main.gradient(&grads)?)];
         let mut own = Vec::new();
@@ -73,8 +95,7 @@ impl<T: Real> Learner<T> {
             let gradient = self.networks.group(Group::Attention)?.gradient(&grads)?;
             own.push(OwnGradient::new(Group::Attention, gradient, max_norm));
         }
-        let iql = if self.parts.iql.enabled { Some(self.iql(batch, &passes, &mut own)?) } else { None };
-        let (terms, gradient) = combine(terms, &self.parts.budgets, max_norm);
+        own.append(&mut own_values);
 
         let log_probabilities: Vec<T> = to_vec(&ce.log_probabilities)?;
         let mut td_per_branch = Vec::with_capacity(samples * branches);
@@ -85,6 +106,10 @@ impl<T: Real> Learner<T> {
             td_per_branch.push(self.support.expectation(m) - q);
         }
         let mean_abs = |tds: &[f64]| tds.iter().map(|td| td.abs()).sum::<f64>() / branches as f64;
+        let td: Vec<T> = td_per_branch.chunks_exact(branches).map(|tds| T::from_f64(mean_abs(tds))).collect();
+        let (ensemble, confidence) =
+            self.auxiliary(batch, &passes, &mass.mean(1)?, &td, (&mut terms, &mut own))?;
+        let (terms, gradient) = combine(terms, &self.parts.budgets, max_norm);
         Ok(Evaluation {
             next_actions,
             target_mass: target.mass,
@@ -93,13 +118,16 @@ impl<T: Real> Learner<T> {
             log_probabilities,
             cross_entropy_per_branch: to_vec(&ce.per_branch)?,
             cross_entropy: to_vec(&per_sample)?,
-            td: td_per_branch.chunks_exact(branches).map(|tds| T::from_f64(mean_abs(tds))).collect(),
+            td,
             mean_q: q_sum / td_per_branch.len() as f64,
             td_per_branch: td_per_branch.into_iter().map(T::from_f64).collect(),
             loss: loss.to_scalar()?,
+            mean_next_q,
             cql,
             iqn,
             iql,
+            ensemble,
+            confidence,
             terms,
             gradient_norm: norm(&gradient),
             gradient,
@@ -112,12 +140,70 @@ impl<T: Real> Learner<T> {
         &self,
         batch: &C51Batch<T>,
         passes: &Passes,
-    ) -> Result<(Vec<u32>, Projection<T>), CpuError> {
-        let next_actions = self.greedy(&Heads::new(&passes.next_online)?);
+    ) -> Result<(Vec<u32>, Projection<T>, f64), CpuError> {
+        let online = Heads::new(&passes.next_online)?;
+        let next_actions = self.greedy(&online);
+        let chosen = online.taken_probabilities(&next_actions);
+        let q = chosen.chunks_exact(self.shape.atoms).map(|p| self.support.expectation(p)).sum::<f64>();
         let next = Heads::new(&passes.next_target)?.taken_probabilities(&next_actions);
         let branches = self.shape.branches.len();
         let target = project(&self.support, &next, branches, &batch.rewards, &batch.discounts);
-        Ok((next_actions, target))
+        let mean_q = q / next_actions.len() as f64;
+        Ok((next_actions, target, mean_q))
+    }
+
+    /// Ensemble and confidence head: one gradient on the trunk, a group each. `target` is the mean over the branches of the
+    /// C51 targets, [batch, atoms].
+    fn auxiliary(
+        &self,
+        batch: &C51Batch<T>,
+        passes: &Passes,
+        target: &Tensor,
+        td: &[T],
+        (terms, own): (&mut Vec<(Term, Vec<T>)>, &mut Vec<OwnGradient<T>>),
+    ) -> Result<(Option<EnsembleValues<T>>, Option<ConfidenceValues<T>>), CpuError> {
+        if !self.parts.auxiliary() {
+            return Ok((None, None));
+        }
+        let (online, features) = (self.networks.online(), passes.online.trunk_features()?);
+        let (mut losses, mut groups) = (Vec::new(), Vec::new());
+        let (mut ensemble_values, mut confidence_values) = (None, None);
+        if self.parts.ensemble.enabled {
+            let settings = &self.parts.ensemble;
+            let slope = decimal(self.shape.leaky_slope);
+            let logits = ensemble::logits::<T>(online, &features, settings.members, slope)?;
+            let lambda = decimal(settings.lambda);
+            let values =
+                ensemble::loss::<T>(&self.support, &logits, target, &batch.masks, &passes.weights, lambda)?;
+            let loss = values.per_sample.mean(0)?;
+            ensemble_values = Some(EnsembleValues {
+                per_sample: to_vec(&values.per_sample)?,
+                variance: to_vec(&values.variance)?,
+                loss: loss.to_scalar()?,
+            });
+            losses.push(loss);
+            groups.push(Group::Ensemble);
+        }
+        if self.parts.confidence.enabled {
+            let logits = confidence::logits(online, &features, &self.confidence)?;
+            let per_sample = confidence::loss(&logits, td, self.confidence.median)?;
+            let loss = per_sample.mean(0)?;
+            confidence_values = Some(ConfidenceValues {
+                logits: to_vec(&logits)?,
+                per_sample: to_vec(&per_sample)?,
+                loss: loss.to_scalar()?,
+            });
+            losses.push(loss);
+            groups.push(Group::Confidence);
+        }
+        let grads = Tensor::stack(&losses, 0)?.sum(0)?.backward()?;
+        let trunk = self.networks.main().gradient_of(&grads, |name| name.starts_with("trunk"))?;
+        terms.push((Term::Auxiliary, trunk));
+        for group in groups {
+            let gradient = self.networks.group(group)?.gradient(&grads)?;
+            own.push(OwnGradient::new(group, gradient, self.hyper.max_grad_norm));
+        }
+        Ok((ensemble_values, confidence_values))
     }
 
     fn cql(

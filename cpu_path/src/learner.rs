@@ -17,8 +17,8 @@ use crate::ops::to_vec;
 use crate::optimizer::clip_scale;
 use crate::real::Real;
 use crate::spectral::{self, PowerStep};
-use crate::state::LearnerState;
 use crate::values::{Activations, Decision, Evaluation, StepMetrics};
+use crate::{confidence, iql};
 
 /// The learner that trains where there is no GPU.
 pub type CpuLearner = Learner<f32>;
@@ -57,11 +57,15 @@ pub struct Learner<T: Real> {
     network: Network<T>,
     pub(crate) support: Support,
     pub(crate) networks: Networks<T>,
+    /// What the value networks keep; not used without them.
+    pub(crate) kept: iql::Kept<T>,
+    /// What the confidence head keeps; not used without it.
+    pub(crate) confidence: confidence::Kept<T>,
     /// u of the trunk's two matrices; empty without spectral norm.
-    spectral: Vec<Vec<T>>,
-    step: u64,
-    skipped: u64,
-    skipped_in_row: u32,
+    pub(crate) spectral: Vec<Vec<T>>,
+    pub(crate) step: u64,
+    pub(crate) skipped: u64,
+    pub(crate) skipped_in_row: u32,
 }
 
 impl<T: Real> Learner<T> {
@@ -134,6 +138,8 @@ impl<T: Real> Learner<T> {
         Ok(Self {
             network: Network::new(shape, parts),
             support: Support::new(shape),
+            kept: iql::Kept::new(&parts.iql),
+            confidence: confidence::Kept::default(),
             networks: Networks::new(Flat::new(shape, parts), &start.online, start.target)?,
             shape: shape.clone(),
             parts: parts.clone(),
@@ -282,11 +288,17 @@ impl<T: Real> Learner<T> {
         if let Some(iql) = &evaluation.iql {
             losses.extend([("iql_high", iql.high_loss.to_f64()), ("iql_low", iql.low_loss.to_f64())]);
         }
+        if let Some(ensemble) = &evaluation.ensemble {
+            let variance = mean(&ensemble.variance);
+            losses.extend([("ensemble", ensemble.loss.to_f64()), ("uncertainty", variance)]);
+        }
+        losses.extend(evaluation.confidence.as_ref().map(|v| ("confidence", v.loss.to_f64())));
         let terms = evaluation.terms.iter().map(|t| (t.term.name(), t.norm));
         let norms = terms.chain(evaluation.own.iter().map(|g| (g.group.name(), g.norm))).collect();
         Ok(StepMetrics {
             loss: evaluation.loss.to_f64(),
             losses,
+            kept: self.kept_metrics(&evaluation),
             grad_norm: evaluation.gradient_norm,
             norms,
             sigmas,
@@ -312,40 +324,8 @@ impl<T: Real> Learner<T> {
         self.networks.update(&self.hyper, self.step + 1, &steps)?;
         self.step += 1;
         self.skipped_in_row = 0;
+        self.advance(evaluation);
         Ok(true)
-    }
-
-    /// Copies the whole state for a checkpoint.
-    pub fn export(&self) -> LearnerState<T> {
-        LearnerState {
-            online: self.networks.gather(|g| g.values()),
-            target: self.networks.target_values().to_vec(),
-            m: self.networks.gather(|g| &g.adam().m),
-            v: self.networks.gather(|g| &g.adam().v),
-            spectral: self.spectral.concat(),
-            step: self.step,
-            skipped: self.skipped,
-            skipped_in_row: self.skipped_in_row,
-        }
-    }
-
-    /// Goes on from an exported state of a learner with the same shape and parts; the learner is unchanged on an error.
-    ///
-    /// # Errors
-    /// A vector of the wrong length, or a value that no run can have written.
-    pub fn import(&mut self, state: LearnerState<T>) -> Result<(), CpuError> {
-        state.check(self.networks.flat(), self.spectral.iter().map(Vec::len).sum())?;
-        self.networks.restore(&state.online, state.target, &state.m, &state.v)?;
-        let mut rest = &state.spectral[..];
-        for u in &mut self.spectral {
-            let (own, behind) = rest.split_at(u.len());
-            u.copy_from_slice(own);
-            rest = behind;
-        }
-        self.step = state.step;
-        self.skipped = state.skipped;
-        self.skipped_in_row = state.skipped_in_row;
-        Ok(())
     }
 
     /// Forward pass on host states [batch, S].

@@ -6,7 +6,7 @@
 //! two paths can be compared element by element.
 //!
 //! Map: `network` is the forward pass (with `attention` and the `glu` heads), `distribution` what is read from it
-//! without a gradient; `c51`, `cql`, `iqn` and `iql` are the losses, `terms` their shares of the gradient, `spectral` the
+//! without a gradient; `c51`, `cql`, `iqn`, `iql`, `ensemble` and `confidence` are the losses, `terms` their shares of the gradient, `spectral` the
 //! limit on the trunk; `group` is a set of parameters with an Adam of its own, `networks` all of them with the target,
 //! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step. A
 //! further loss term is a module beside `c51` and, if it has a network of its own, one more [`settings::Group`].
@@ -14,8 +14,10 @@
 pub mod attention;
 mod batch;
 pub mod c51;
+pub mod confidence;
 pub mod cql;
 pub mod distribution;
+pub mod ensemble;
 mod error;
 mod evaluate;
 mod glu;
@@ -25,6 +27,7 @@ mod hyper;
 mod init;
 pub mod iql;
 pub mod iqn;
+mod kept;
 mod learner;
 pub mod network;
 mod networks;
@@ -46,4 +49,7 @@ pub use init::{init_flat, init_parameters, init_spectral};
 pub use learner::{CpuLearner, Learner, Net, Oracle, Start};
 pub use real::Real;
 pub use state::LearnerState;
-pub use values::{Activations, CqlValues, Decision, Evaluation, IqlValues, IqnValues, StepMetrics};
+pub use values::{
+    Activations, ConfidenceValues, CqlValues, Decision, EnsembleValues, Evaluation, IqlValues, IqnValues,
+    StepMetrics,
+};

@@ -48,6 +48,8 @@ fn group_key(group: Group) -> &'static str {
         Group::Attention => "att",
         Group::IqlHigh => "iql_hi",
         Group::IqlLow => "iql_lo",
+        Group::Ensemble => "ensemble",
+        Group::Confidence => "confidence",
     }
 }
 

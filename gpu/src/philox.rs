@@ -27,6 +27,8 @@ pub enum Stream {
     IqnTau = 5,
     /// Quantile fractions of the target at s', the same for the online head that selects.
     IqnTauTarget = 6,
+    /// Which members of the ensemble learn from a sample.
+    EnsembleMask = 7,
 }
 
 /// One block of the generator: four words from a counter and a key.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::ModelShape;
-use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
+use crate::parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Spectral};
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -315,6 +315,10 @@ pub struct Config {
     pub iqn: Iqn,
     /// Value networks by expectile regression.
     pub iql: Iql,
+    /// Further value heads.
+    pub ensemble: Ensemble,
+    /// Confidence head.
+    pub confidence: Confidence,
     /// Temporal attention.
     pub attention: Attention,
     /// Spectral norm of the trunk.
@@ -361,6 +365,8 @@ impl Config {
             cql: self.cql.clone(),
             iqn: self.iqn.clone(),
             iql: self.iql.clone(),
+            ensemble: self.ensemble.clone(),
+            confidence: self.confidence.clone(),
             attention: self.attention.clone(),
             spectral: self.spectral.clone(),
             budgets: self.budgets.clone(),

@@ -11,6 +11,8 @@ pub const MAX_COSINES: usize = 256;
 pub const MAX_SAMPLES: usize = 64;
 /// Widest hidden layer of the IQN head and of the IQL networks.
 pub const MAX_HIDDEN: usize = 1 << 14;
+/// Most members of the ensemble: a sample's members are warps of one block.
+pub const MAX_MEMBERS: usize = 8;
 
 /// `[cql]`: the conservative term, (alpha/D) sum_d ( logsumexp_a Q_d(s,a) - Q_d(s,a_d) ).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,11 +78,162 @@ pub struct Iql {
     pub tau_low: f32,
     /// Inverse temperature of the advantage weights min(exp(beta A), 100).
     pub beta: f32,
+    /// The step's importance weights are multiplied by its advantage weights, normalised to mean 1 over the batch.
+    pub advantage_weighting: bool,
+    /// The C51 loss of each branch is multiplied by the step's branch scale.
+    pub branch_scaling: bool,
+    /// The support of the value distribution follows the value networks.
+    pub adaptive_support: bool,
+    /// Share by which the support's ends move towards their goal in a step, 0 to 1.
+    pub support_rate: f32,
+    /// Distance of the goal's ends from the quantiles, as a fraction of the quantiles' distance.
+    pub support_margin: f32,
+    /// Smallest width of the goal, as a fraction of `model.v_max - model.v_min`.
+    pub support_floor: f32,
+    /// Collection explores with the step's epsilon instead of the schedule's.
+    pub adaptive_epsilon: bool,
+    /// Epsilon where the two value networks agree.
+    pub epsilon_min: f32,
+    /// Epsilon where they differ by V_high's own size or more.
+    pub epsilon_max: f32,
+    /// Rate of the moving averages that epsilon is made of, 0 to 1.
+    pub signal_rate: f32,
 }
 
 impl Default for Iql {
     fn default() -> Self {
-        Self { enabled: false, hidden: 128, tau_high: 0.7, tau_low: 0.3, beta: 3.0 }
+        Self {
+            enabled: false,
+            hidden: 128,
+            tau_high: 0.7,
+            tau_low: 0.3,
+            beta: 3.0,
+            advantage_weighting: false,
+            branch_scaling: false,
+            adaptive_support: false,
+            support_rate: 0.001,
+            support_margin: 0.1,
+            support_floor: 0.1,
+            adaptive_epsilon: false,
+            epsilon_min: 0.05,
+            epsilon_max: 0.5,
+            signal_rate: 0.01,
+        }
+    }
+}
+
+impl Iql {
+    /// Whether the losses of a step wait for what the value networks say of its batch.
+    pub fn feeds_losses(&self) -> bool {
+        self.enabled && (self.advantage_weighting || self.branch_scaling)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        check(
+            "iql.hidden",
+            self.hidden,
+            (1..=MAX_HIDDEN).contains(&self.hidden),
+            &format!("1 to {MAX_HIDDEN}"),
+        )?;
+        for (key, tau) in [("iql.tau_high", self.tau_high), ("iql.tau_low", self.tau_low)] {
+            check(key, tau, tau > 0.0 && tau < 1.0, "between 0 and 1, exclusive")?;
+        }
+        if self.tau_low >= self.tau_high {
+            return invalid(format!(
+                "iql.tau_low = {}, iql.tau_high = {}: expected tau_low < tau_high",
+                self.tau_low, self.tau_high
+            ));
+        }
+        let from_zero = |x: f32| x.is_finite() && x >= 0.0;
+        check("iql.beta", self.beta, from_zero(self.beta), "a finite number, 0 or more")?;
+        for (key, on) in [
+            ("iql.advantage_weighting", self.advantage_weighting),
+            ("iql.branch_scaling", self.branch_scaling),
+            ("iql.adaptive_support", self.adaptive_support),
+            ("iql.adaptive_epsilon", self.adaptive_epsilon),
+        ] {
+            if on && !self.enabled {
+                return invalid(format!(
+                    "{key} = true, iql.enabled = false: it is made of the value networks"
+                ));
+            }
+        }
+        for (key, rate) in [("iql.support_rate", self.support_rate), ("iql.signal_rate", self.signal_rate)] {
+            check(key, rate, rate > 0.0 && rate <= 1.0, "above 0, at most 1")?;
+        }
+        let margin = self.support_margin;
+        check("iql.support_margin", margin, from_zero(margin), "a finite number, 0 or more")?;
+        let floor = self.support_floor;
+        check("iql.support_floor", floor, floor.is_finite() && floor > 0.0, "a positive finite number")?;
+        let (low, high) = (self.epsilon_min, self.epsilon_max);
+        for (key, epsilon) in [("iql.epsilon_min", low), ("iql.epsilon_max", high)] {
+            check(key, epsilon, (0.0..=1.0).contains(&epsilon), "0 to 1")?;
+        }
+        if low > high {
+            return invalid(format!(
+                "iql.epsilon_min = {low}, iql.epsilon_max = {high}: expected epsilon_min <= epsilon_max"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// `[ensemble]`: further value heads on the trunk's features, each trained on the C51 target with a mask of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ensemble {
+    /// Whether the heads are part of the step.
+    pub enabled: bool,
+    /// M: heads, 2 to [`MAX_MEMBERS`].
+    pub members: usize,
+    /// Probability that a member learns from a sample in a step.
+    pub mask: f32,
+    /// lambda: weight of the members' variance, which is rewarded up to 1.
+    pub lambda: f32,
+}
+
+impl Default for Ensemble {
+    fn default() -> Self {
+        Self { enabled: false, members: 5, mask: 0.8, lambda: 0.01 }
+    }
+}
+
+impl Ensemble {
+    fn check(&self) -> Result<(), ConfigError> {
+        let (members, mask, lambda) = (self.members, self.mask, self.lambda);
+        check(
+            "ensemble.members",
+            members,
+            (2..=MAX_MEMBERS).contains(&members),
+            &format!("2 to {MAX_MEMBERS}"),
+        )?;
+        check("ensemble.mask", mask, mask > 0.0 && mask <= 1.0, "above 0, at most 1")?;
+        check("ensemble.lambda", lambda, lambda.is_finite() && lambda >= 0.0, "a finite number, 0 or more")
+    }
+}
+
+/// `[confidence]`: a logistic head that says whether a sample's error will be above the running median.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Confidence {
+    /// Whether the head is part of the step.
+    pub enabled: bool,
+    /// Rate of the running mean of td, and of the running median relative to that mean; 0 to 1.
+    pub rate: f32,
+}
+
+impl Default for Confidence {
+    fn default() -> Self {
+        Self { enabled: false, rate: 0.01 }
+    }
+}
+
+impl Confidence {
+    /// Values of the previous steps that the head reads besides the features.
+    pub const SIGNALS: usize = 8;
+
+    fn check(&self) -> Result<(), ConfigError> {
+        check("confidence.rate", self.rate, self.rate > 0.0 && self.rate <= 1.0, "above 0, at most 1")
     }
 }
 
@@ -119,8 +272,8 @@ impl Default for Spectral {
 /// `[budgets]`: fractions f of `optimizer.max_grad_norm` that the terms' gradients on the main parameters may have:
 /// each is scaled by min(1, f max_grad_norm / (norm + 1e-6)) before they are summed and clipped.
 ///
-/// They apply only where more than one term reaches the main parameters (CQL or IQN is on). With C51 alone there is
-/// one clip to `max_grad_norm` and no budget.
+/// They apply only where more than one term reaches the main parameters (CQL, IQN, the ensemble or the confidence head is
+/// on). With C51 alone there is one clip to `max_grad_norm` and no budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Budgets {
@@ -130,11 +283,13 @@ pub struct Budgets {
     pub cql: f32,
     /// Of the IQN term's gradient on the trunk.
     pub iqn: f32,
+    /// Of the gradient on the trunk that the ensemble and the confidence head have together.
+    pub aux: f32,
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self { c51: 0.60, cql: 0.25, iqn: 0.10 }
+        Self { c51: 0.60, cql: 0.25, iqn: 0.10, aux: 0.05 }
     }
 }
 
@@ -147,6 +302,10 @@ pub struct Parts {
     pub iqn: Iqn,
     /// `[iql]`.
     pub iql: Iql,
+    /// `[ensemble]`.
+    pub ensemble: Ensemble,
+    /// `[confidence]`.
+    pub confidence: Confidence,
     /// `[attention]`.
     pub attention: Attention,
     /// `[spectral]`.
@@ -162,6 +321,8 @@ impl Parts {
             ("cql", self.cql.enabled),
             ("iqn", self.iqn.enabled),
             ("iql", self.iql.enabled),
+            ("ensemble", self.ensemble.enabled),
+            ("confidence", self.confidence.enabled),
             ("attention", self.attention.enabled),
             ("spectral", self.spectral.enabled),
         ];
@@ -170,7 +331,12 @@ impl Parts {
 
     /// Whether more than one term reaches the main parameters, so that [`Budgets`] apply.
     pub fn budgeted(&self) -> bool {
-        self.cql.enabled || self.iqn.enabled
+        self.cql.enabled || self.iqn.enabled || self.auxiliary()
+    }
+
+    /// Whether heads beside the main ones reach the trunk under the budget `budgets.aux`.
+    pub fn auxiliary(&self) -> bool {
+        self.ensemble.enabled || self.confidence.enabled
     }
 
     /// Checks values, and the combinations with a checked shape.
@@ -187,30 +353,21 @@ impl Parts {
         let from_zero = |key: &str, value: f32| {
             check(key, value, value.is_finite() && value >= 0.0, "a finite number, 0 or more")
         };
-        let open_unit = |key: &str, value: f32| {
-            check(key, value, value > 0.0 && value < 1.0, "between 0 and 1, exclusive")
-        };
         from_zero("cql.alpha", self.cql.alpha)?;
         within("iqn.cosines", self.iqn.cosines, MAX_COSINES)?;
         within("iqn.samples", self.iqn.samples, MAX_SAMPLES)?;
         within("iqn.target_samples", self.iqn.target_samples, MAX_SAMPLES)?;
         within("iqn.hidden", self.iqn.hidden, MAX_HIDDEN)?;
         positive("iqn.kappa", self.iqn.kappa)?;
-        within("iql.hidden", self.iql.hidden, MAX_HIDDEN)?;
-        open_unit("iql.tau_high", self.iql.tau_high)?;
-        open_unit("iql.tau_low", self.iql.tau_low)?;
-        if self.iql.tau_low >= self.iql.tau_high {
-            return invalid(format!(
-                "iql.tau_low = {}, iql.tau_high = {}: expected tau_low < tau_high",
-                self.iql.tau_low, self.iql.tau_high
-            ));
-        }
-        from_zero("iql.beta", self.iql.beta)?;
+        self.iql.check()?;
+        self.ensemble.check()?;
+        self.confidence.check()?;
         positive("spectral.sigma_max", self.spectral.sigma_max)?;
         for (key, fraction) in [
             ("budgets.c51", self.budgets.c51),
             ("budgets.cql", self.budgets.cql),
             ("budgets.iqn", self.budgets.iqn),
+            ("budgets.aux", self.budgets.aux),
         ] {
             positive(key, fraction)?;
         }
@@ -268,11 +425,12 @@ mod tests {
 
     #[test]
     fn everything_on_passes_with_a_window() {
-        let sets = ["cql", "iqn", "iql", "attention", "spectral"].map(|s| format!("{s}.enabled=true"));
+        let names = ["cql", "iqn", "iql", "ensemble", "confidence", "attention", "spectral"];
+        let sets = names.map(|s| format!("{s}.enabled=true"));
         let mut config = Config::layered(&Config::default(), None, &sets).unwrap();
         (config.model.state, config.model.window, config.model.bar_features) = (80, 8, 9);
         config.check().unwrap();
-        assert_eq!(config.parts().enabled(), ["cql", "iqn", "iql", "attention", "spectral"]);
+        assert_eq!(config.parts().enabled(), names);
         assert!(config.parts().budgeted());
         let again = Config::layered(&Config::default(), Some(("x", &config.to_toml())), &[]).unwrap();
         assert_eq!(again, config);
@@ -295,6 +453,12 @@ mod tests {
         assert!(half.starts_with("model.window = 9, model.bar_features = 0: "), "{half}");
         let taus = message(&["iql.tau_high=0.3"]);
         assert!(taus.starts_with("iql.tau_low = 0.3, iql.tau_high = 0.3: "), "{taus}");
+        for key in ["advantage_weighting", "branch_scaling", "adaptive_support", "adaptive_epsilon"] {
+            let off = message(&[&format!("iql.{key}=true")]);
+            assert!(off.starts_with(&format!("iql.{key} = true, iql.enabled = false: ")), "{off}");
+        }
+        let epsilons = message(&["iql.epsilon_min=0.6"]);
+        assert!(epsilons.starts_with("iql.epsilon_min = 0.6, iql.epsilon_max = 0.5: "), "{epsilons}");
     }
 
     #[test]
@@ -307,6 +471,16 @@ mod tests {
             ("iqn.hidden=0", "iqn.hidden = 0: expected 1 to 16384"),
             ("iql.tau_high=1.0", "iql.tau_high = 1: expected between 0 and 1, exclusive"),
             ("iql.beta=-1.0", "iql.beta = -1: expected a finite number, 0 or more"),
+            ("iql.support_rate=0", "iql.support_rate = 0: expected above 0, at most 1"),
+            ("iql.signal_rate=1.5", "iql.signal_rate = 1.5: expected above 0, at most 1"),
+            ("iql.support_margin=-0.1", "iql.support_margin = -0.1: expected a finite number, 0 or more"),
+            ("iql.support_floor=0.0", "iql.support_floor = 0: expected a positive finite number"),
+            ("iql.epsilon_max=2", "iql.epsilon_max = 2: expected 0 to 1"),
+            ("ensemble.members=1", "ensemble.members = 1: expected 2 to 8"),
+            ("ensemble.mask=0.0", "ensemble.mask = 0: expected above 0, at most 1"),
+            ("ensemble.lambda=-1", "ensemble.lambda = -1: expected a finite number, 0 or more"),
+            ("confidence.rate=nan", "confidence.rate = NaN: expected above 0, at most 1"),
+            ("budgets.aux=0.0", "budgets.aux = 0: expected a positive finite number"),
             ("cql.alpha=nan", "cql.alpha = NaN: expected a finite number, 0 or more"),
             ("spectral.sigma_max=inf", "spectral.sigma_max = inf: expected a positive finite number"),
             ("budgets.cql=0.0", "budgets.cql = 0: expected a positive finite number"),

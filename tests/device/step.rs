@@ -81,7 +81,7 @@ impl Step {
         let zeros = vec![0.0f32; self.initial.len()];
         exec.upload(p.online, &self.initial)?;
         exec.upload(p.target, &self.initial[..p.target.len()])?;
-        self.buffers.start_spectral(exec, &self.shape)?;
+        self.buffers.start(exec, &self.shape)?;
         exec.upload(p.m, &zeros)?;
         exec.upload(p.v, &zeros)?;
         exec.upload(self.buffers.clock, &vec![0u64; self.buffers.clock.len()])?;

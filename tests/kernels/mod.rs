@@ -19,13 +19,16 @@ pub mod attention;
 pub mod bias_lrelu;
 pub mod c51_cases;
 pub mod c51_loss;
+pub mod confidence_loss;
 pub mod cql_loss;
 pub mod dueling_q;
+pub mod ensemble_loss;
 pub mod gemm;
 pub mod glu;
 pub mod golden_full;
 pub mod golden_step;
 pub mod gradient_norm;
+pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
 pub mod learner_signals;
@@ -33,6 +36,7 @@ pub mod market;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod oracle_step;
 pub mod philox_fill;
 pub mod regression;
 pub mod sample_gather;
@@ -77,19 +81,23 @@ macro_rules! for_each_body {
                 non_finite_reward_shows, nan_outputs_show, contract
             }
             c51_cases { c02_integer_positions, c04_clipping, c06_extreme_logits, c08_branches_and_weights }
+            confidence_loss { random_batches, state_over_steps }
             cql_loss { random_batches, large_values_do_not_overflow, nan_shows }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
+            ensemble_loss { random_batches, nan_shows }
             gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
             golden_full { rust_products, library_products }
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, non_finite_shows }
+            iql_derive { random_batches, extremes, quantiles_by_rank, averages_over_steps }
             iql_loss { random_batches }
             iqn { fp32, tf32, bf16 }
             learner_signals { means_norms_and_counters }
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
+            oracle_step { values_feed_back, auxiliary_heads, everything }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
             regression { barrier, shuffle }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }

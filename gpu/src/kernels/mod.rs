@@ -6,12 +6,15 @@ pub mod adam_groups;
 pub mod attention;
 pub mod bias_lrelu;
 pub mod c51_loss;
+pub mod confidence_loss;
 pub mod cql_loss;
 pub mod distribution;
 pub mod dueling_q;
+pub mod ensemble_loss;
 pub mod gemm;
 pub mod glu;
 pub mod gradient_norm;
+pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
 pub mod learner_signals;
@@ -50,12 +53,17 @@ pub const KERNELS: &[&KernelDecl] = &[
     &bias_lrelu::LreluBackward::DECL,
     &c51_loss::C51Loss::DECL,
     &c51_loss::C51LossWide::DECL,
+    &confidence_loss::ConfidenceLoss::DECL,
+    &confidence_loss::ConfidenceReduce::DECL,
+    &confidence_loss::ConfidenceState::DECL,
     &cql_loss::CqlLoss::DECL,
     &cql_loss::CqlLossWide::DECL,
     &dueling_q::DuelingLogP::DECL,
     &dueling_q::DuelingLogPWide::DECL,
     &dueling_q::DuelingQ::DECL,
     &dueling_q::DuelingQWide::DECL,
+    &ensemble_loss::EnsembleLoss::DECL,
+    &ensemble_loss::EnsembleLossWide::DECL,
     &gemm::GemmNnBf16Huge::DECL,
     &gemm::GemmNnBf16Large::DECL,
     &gemm::GemmNnBf16Medium::DECL,
@@ -96,6 +104,9 @@ pub const KERNELS: &[&KernelDecl] = &[
     &glu::GluForward::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
+    &iql_derive::IqlDerive::DECL,
+    &iql_derive::IqlQuantiles::DECL,
+    &iql_derive::IqlState::DECL,
     &iql_loss::IqlLoss::DECL,
     &learner_signals::LearnerSignals::DECL,
     &iqn::IqnLossBf16Large::DECL,

@@ -1,10 +1,14 @@
 //! The training step: shapes, buffers, and the record functions that run eagerly, under capture and in the emulator.
 
 pub mod attention;
+pub mod auxiliary;
 pub mod buffers;
 pub mod collect;
+pub mod confidence;
+pub mod ensemble;
 pub mod iql;
 pub mod iqn;
+pub mod kept;
 pub mod network;
 pub mod parts;
 pub mod record;
@@ -13,5 +17,6 @@ pub mod update;
 
 pub use buffers::{Activations, Replay, StepBuffers};
 pub use collect::{Collector, CollectorInput, TableBuffers};
+pub use kept::Kept;
 pub use record::{Section, record, record_section};
 pub use shape::{Matmul, StepShape};

@@ -1,9 +1,10 @@
 //! The training step as a sequence of launches on lanes: what one graph holds.
 //!
 //! Everything begins and ends on the main lane. Beside it run the target network's pass, the weight gradients, and what
-//! the parts add: the IQN head from the moment both networks' features are there, the value networks, the attention's
-//! folding, context and backward. The pieces are joined before the update.
+//! the parts add: the IQN head from the moment both networks' features are there, the value networks, ensemble and
+//! confidence head, the attention's folding, context and backward. The pieces are joined before the update.
 
+use cuda_std::Buf;
 use gpu::kernels::c51_loss::{C51Loss, C51LossWide};
 use gpu::kernels::cql_loss::{CqlLoss, CqlLossWide};
 use gpu::kernels::learner_signals::sample;
@@ -17,7 +18,7 @@ use crate::step::network::{Network, Planes, View};
 use crate::step::parts::SpectralBuffers;
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
-use crate::step::{attention, iql, iqn};
+use crate::step::{attention, auxiliary, iql, iqn};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub enum Section {
     Forward,
     /// C51 and CQL loss and the gradient of the logits.
     Loss,
-    /// IQN head and value networks, forward to their gradients.
+    /// IQN head, value networks, ensemble and confidence head, forward to their gradients.
     Aux,
     /// Data and weight gradients of the C51 and CQL terms, and of the attention.
     Backward,
@@ -68,7 +69,7 @@ impl Section {
         match self {
             Section::Sample => from_replay,
             Section::Spectral => shape.parts.spectral.enabled,
-            Section::Aux => shape.parts.iqn.enabled || shape.parts.iql.enabled,
+            Section::Aux => shape.parts.iqn.enabled || shape.parts.iql.enabled || shape.parts.auxiliary(),
             _ => true,
         }
     }
@@ -83,6 +84,8 @@ pub fn record<E: Exec>(
     replay: Option<&Replay>,
 ) -> Result<(), ExecError> {
     let draw = replay.is_some();
+    // The advantage weights multiply the quantile loss's weights: it then waits for the value networks.
+    let weighted = shape.parts.iql.enabled && shape.parts.iql.advantage_weighting;
     attention::fold(exec, shape, b)?;
     // The spectral norm waits for nothing but the last step.
     exec_spectral(exec, shape, b, Lane::GRADIENT)?;
@@ -105,20 +108,40 @@ pub fn record<E: Exec>(
     {
         exec.after(Lane::IQN, Lane::MAIN)?;
         exec.after(Lane::IQN, Lane::TARGET)?;
-        iqn::head(exec, shape, b, parts, iqn, draw)?;
-        iqn::trunk(exec, shape, b, parts, iqn)?;
+        iqn::next(exec, shape, b, iqn, draw)?;
+        if !weighted {
+            iqn::loss(exec, shape, b, parts, iqn, draw)?;
+            iqn::trunk(exec, shape, b, parts, iqn)?;
+        }
     }
+    auxiliary::forward(exec, shape, b)?;
     heads(exec, shape, b)?;
     if let Some(parts) = &b.parts
         && let Some(iql) = &parts.iql
     {
         exec.after(Lane::IQL, Lane::MAIN)?;
+        iql::values(exec, shape, b, parts, iql)?;
+        if shape.parts.iql.feeds_losses() {
+            exec.after(Lane::MAIN, Lane::IQL)?;
+        }
+        if let Some(iqn) = &parts.iqn
+            && weighted
+        {
+            exec.after(Lane::IQN, Lane::IQL)?;
+            iqn::loss(exec, shape, b, parts, iqn, draw)?;
+            iqn::trunk(exec, shape, b, parts, iqn)?;
+        }
         iql::backward(exec, shape, b, parts, iql)?;
     }
     losses(exec, shape, b)?;
+    auxiliary::backward(exec, shape, b)?;
     backward(exec, shape, b)?;
     if let Some(parts) = &b.parts {
-        for (lane, used) in [(Lane::IQN, parts.iqn.is_some()), (Lane::IQL, parts.iql.is_some())] {
+        for (lane, used) in [
+            (Lane::IQN, parts.iqn.is_some()),
+            (Lane::IQL, parts.iql.is_some()),
+            (Lane::AUX, parts.auxiliary.is_some()),
+        ] {
             if used {
                 exec.after(Lane::MAIN, lane)?;
             }
@@ -150,11 +173,21 @@ pub fn record_section<E: Exec>(
             if let Some(iql) = &parts.iql {
                 exec.after(Lane::IQL, Lane::MAIN)?;
                 iql::forward(exec, shape, b, iql)?;
+                iql::values(exec, shape, b, parts, iql)?;
                 iql::backward(exec, shape, b, parts, iql)?;
+            }
+            if parts.auxiliary.is_some() {
+                auxiliary::forward(exec, shape, b)?;
+                auxiliary::backward(exec, shape, b)?;
+                exec.after(Lane::MAIN, Lane::AUX)?;
             }
             if let Some(iqn) = &parts.iqn {
                 exec.after(Lane::IQN, Lane::MAIN)?;
-                iqn::head(exec, shape, b, parts, iqn, replay.is_some())?;
+                if shape.parts.iql.feeds_losses() {
+                    exec.after(Lane::IQN, Lane::IQL)?;
+                }
+                iqn::next(exec, shape, b, iqn, replay.is_some())?;
+                iqn::loss(exec, shape, b, parts, iqn, replay.is_some())?;
                 iqn::trunk(exec, shape, b, parts, iqn)?;
                 exec.after(Lane::MAIN, Lane::IQN)?;
             }
@@ -286,6 +319,7 @@ fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
 /// The C51 loss, and the CQL loss beside it.
 fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let parts = b.parts.as_ref();
+    let ensemble = parts.and_then(|parts| parts.auxiliary?.ensemble);
     if let Some((parts, cql)) = parts.and_then(|parts| Some((parts, parts.cql.as_ref()?))) {
         exec.after(Lane::CQL, Lane::MAIN)?;
         macro_rules! launch {
@@ -321,17 +355,20 @@ fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(
                     sizes: shape.sizes,
                     atoms: shape.model.atoms as u32,
                     stride: shape.logits as u32,
+                    keep_target: ensemble.is_some().into(),
                     support: b.support.into(),
                     online: b.online.logits.into(),
                     target: b.target_next_logits(shape).into(),
                     actions: b.batch.actions.into(),
                     rewards: b.batch.rewards.into(),
                     discounts: b.batch.discounts.into(),
-                    weights: b.batch.weights.into(),
+                    weights: b.loss_weights(shape).into(),
+                    branch_scales: b.loss_scales(shape).into(),
                     gradient: b.c51.d_logits.into(),
                     stats: b.stats.into(),
                     cross_entropy: b.cross_entropy.into(),
                     td_error: b.td_error.into(),
+                    mean_target: ensemble.map_or(Buf::NULL, |ensemble| ensemble.target).into(),
                 },
             )
         };

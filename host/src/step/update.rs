@@ -14,6 +14,7 @@ use crate::exec::{Exec, Lane};
 use crate::step::buffers::StepBuffers;
 use crate::step::parts::PartBuffers;
 use crate::step::shape::StepShape;
+use crate::step::{confidence, iql};
 
 /// Begins and ends on the main lane.
 pub fn update<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
@@ -112,17 +113,23 @@ fn groups<E: Exec>(
     };
     exec.launch(Lane::MAIN, &scales)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
+    if let Some(buffers) = &parts.iql {
+        iql::finish(exec, Lane::GRADIENT, shape, b, parts, buffers)?;
+    }
     let signals = LearnerSignals {
         batch: shape.batch as u32,
         rows: shape.history as u32,
         stats: b.stats.into(),
-        weights: b.batch.weights.into(),
+        weights: b.loss_weights(shape).into(),
         samples: parts.samples.into(),
         scales: parts.scales.into(),
         history: b.history.into(),
         clock_words: b.clock.into(),
     };
     exec.launch(Lane::GRADIENT, &signals)?;
+    if let Some(buffers) = parts.auxiliary.and_then(|auxiliary| auxiliary.confidence) {
+        confidence::finish(exec, Lane::GRADIENT, shape, b, parts, &buffers)?;
+    }
     let adam = AdamGroups {
         len: shape.flat.len as u32,
         main,

@@ -2,10 +2,12 @@
 
 use anyhow::{Context, bail};
 use cpu_path::{C51Batch, CpuLearner, StepMetrics};
+use gpu::kernels::ensemble_loss::learns;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
-use settings::Config;
+use settings::{Config, Ensemble};
 
+use crate::step::Kept;
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
@@ -82,24 +84,43 @@ fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> 
     (0..count).map(tau).collect()
 }
 
+/// Which members of the ensemble learn from which samples, draw for draw as on the device: [batch, members].
+fn masks(batch: usize, ensemble: &Ensemble, seed: u64, step: u64) -> Vec<bool> {
+    let members = ensemble.members;
+    let mask = |i: usize| learns(seed, step, (i / members) as u32, (i % members) as u32, ensemble.mask);
+    (0..batch * members).map(mask).collect()
+}
+
 /// What a step says about the parts beside C51.
 fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
     let find = |values: &[(&'static str, f64)], name: &str| {
         values.iter().find(|(n, _)| *n == name).map(|(_, value)| *value as f32)
     };
+    let kept = |name: &str| find(&metrics.kept, name);
     let (loss, norm) = (|name: &str| find(&metrics.losses, name), |name: &str| find(&metrics.norms, name));
     PartRow {
         loss_cql: loss("cql"),
         loss_iqn: loss("iqn"),
         loss_iql_high: loss("iql_high"),
         loss_iql_low: loss("iql_low"),
+        loss_ensemble: loss("ensemble"),
+        uncertainty: loss("uncertainty"),
+        loss_confidence: loss("confidence"),
+        iql_gap: kept("iql_gap"),
+        iql_epsilon: kept("iql_epsilon"),
+        v_min: kept("v_min"),
+        v_max: kept("v_max"),
+        td_median: kept("td_median"),
         norm_c51: norm("c51").filter(|_| budgeted),
         norm_cql: norm("cql"),
         norm_iqn_trunk: norm("iqn_trunk"),
+        norm_aux_trunk: norm("aux_trunk"),
         norm_iqn: norm("iqn"),
         norm_attention: norm("attention"),
         norm_iql_high: norm("iql_high"),
         norm_iql_low: norm("iql_low"),
+        norm_ensemble: norm("ensemble"),
+        norm_confidence: norm("confidence"),
     }
 }
 
@@ -167,6 +188,7 @@ impl Agent for CpuAgent<'_> {
     }
 
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
+        let epsilon = self.learner.epsilon().map_or(epsilon, |epsilon| epsilon as f32);
         for _ in 0..steps {
             if stop.asked() {
                 break;
@@ -202,6 +224,9 @@ impl Agent for CpuAgent<'_> {
                 sample.taus = taus(batch * iqn.samples, seed, step, philox::Stream::IqnTau);
                 let count = batch * iqn.target_samples;
                 sample.target_taus = taus(count, seed, step, philox::Stream::IqnTauTarget);
+            }
+            if self.config.ensemble.enabled {
+                sample.masks = masks(batch, &self.config.ensemble, seed, step);
             }
             let metrics = self.learner.train_step(&sample).context("training step")?;
             self.train_step += 1;
@@ -242,6 +267,22 @@ impl Agent for CpuAgent<'_> {
         let mut state = self.learner.export();
         state.online = online.to_vec();
         state.target = target.to_vec();
+        Ok(self.learner.import(state)?)
+    }
+
+    fn kept(&mut self) -> anyhow::Result<Kept> {
+        let state = self.learner.export();
+        Ok(Kept { iql: state.iql, confidence: state.confidence })
+    }
+
+    fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()> {
+        let mut state = self.learner.export();
+        if !kept.iql.is_empty() {
+            state.iql = kept.iql.clone();
+        }
+        if !kept.confidence.is_empty() {
+            state.confidence = kept.confidence.clone();
+        }
         Ok(self.learner.import(state)?)
     }
 

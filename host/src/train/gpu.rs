@@ -3,6 +3,7 @@
 use anyhow::Context;
 use gpu::clock;
 use gpu::kernels::c51_loss::stat;
+use gpu::kernels::iql_derive::state;
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
@@ -11,7 +12,9 @@ use settings::{Config, Group};
 
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
-use crate::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
+use crate::step::{
+    Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record,
+};
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
@@ -50,6 +53,7 @@ impl GpuAgent {
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
         let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?;
         let table = TableBuffers::upload(&mut exec, &market.table)?;
+        let values = buffers.parts.and_then(|parts| parts.iql);
         let input = CollectorInput {
             params: &market.params,
             part: market.part(PartName::Train),
@@ -57,6 +61,8 @@ impl GpuAgent {
             environments: config.collect.environments,
             log_rows: 0,
             clock: Some(buffers.clock),
+            support: Some(buffers.support),
+            epsilon: values.filter(|_| config.iql.adaptive_epsilon).map(|iql| iql.epsilon),
         };
         let collector = Collector::alloc(&mut exec, &shape, input, replay, "collect")?;
 
@@ -76,6 +82,8 @@ impl GpuAgent {
                 environments: 1,
                 log_rows: bars,
                 clock: None,
+                support: Some(buffers.support),
+                epsilon: None,
             };
             let name = format!("backtest.{part:?}").to_lowercase();
             let slot = Replay::alloc(&mut exec, &backtest_shape, 1)?;
@@ -122,7 +130,7 @@ impl GpuAgent {
         let zeros = vec![0.0f32; initial.len()];
         self.exec.upload(p.online, &initial)?;
         self.exec.upload(p.target, &initial[..p.target.len()])?;
-        self.buffers.start_spectral(&mut self.exec, &self.shape)?;
+        self.buffers.start(&mut self.exec, &self.shape)?;
         self.exec.upload(p.m, &zeros)?;
         self.exec.upload(p.v, &zeros)?;
         self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
@@ -131,6 +139,15 @@ impl GpuAgent {
         reset(&mut self.exec, &collector)?;
         collector.record_first(&mut self.exec, &self.shape)?;
         Ok(())
+    }
+
+    /// Whether exploration is the value networks': from their first accepted training step on.
+    fn adapts_epsilon(&mut self) -> anyhow::Result<bool> {
+        let iql = self.buffers.parts.and_then(|parts| parts.iql);
+        match iql.filter(|_| self.shape.parts.iql.adaptive_epsilon) {
+            Some(iql) => Ok(self.exec.download(iql.averages)?[state::STARTED as usize] != 0.0),
+            None => Ok(false),
+        }
     }
 
     /// History rows of the last `count` steps, oldest first.
@@ -163,7 +180,8 @@ impl GpuAgent {
 /// The parts' columns of a history row.
 fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
     let parts = &shape.parts;
-    let loss = |on: bool, sample: u32| on.then(|| row[(signal::SAMPLES + sample) as usize]);
+    let column = |on: bool, column: u32| on.then(|| row[column as usize]);
+    let loss = |on: bool, sample: u32| column(on, signal::SAMPLES + sample);
     let norm = |place: u32| row[(signal::NORM + place - scale::TERM_NORM) as usize];
     let term = |on: bool, term: u32| on.then(|| norm(scale::TERM_NORM + term));
     let group = |group: Group| {
@@ -175,13 +193,24 @@ fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
         loss_iqn: loss(parts.iqn.enabled, sample::IQN),
         loss_iql_high: loss(parts.iql.enabled, sample::IQL_LOSS),
         loss_iql_low: loss(parts.iql.enabled, sample::IQL_LOSS + 1),
+        loss_ensemble: loss(parts.ensemble.enabled, sample::ENSEMBLE),
+        uncertainty: loss(parts.ensemble.enabled, sample::UNCERTAINTY),
+        loss_confidence: loss(parts.confidence.enabled, sample::CONFIDENCE),
+        iql_gap: column(parts.iql.enabled, signal::IQL_GAP),
+        iql_epsilon: column(parts.iql.enabled, signal::IQL_EPSILON),
+        v_min: column(parts.iql.adaptive_support, signal::V_MIN),
+        v_max: column(parts.iql.adaptive_support, signal::V_MAX),
+        td_median: column(parts.confidence.enabled, signal::TD_MEDIAN),
         norm_c51: term(parts.budgeted(), 0),
         norm_cql: term(parts.cql.enabled, 1),
         norm_iqn_trunk: term(parts.iqn.enabled, 2),
+        norm_aux_trunk: term(parts.auxiliary(), 1 + shape.trunk_terms() as u32),
         norm_iqn: group(Group::Iqn),
         norm_attention: group(Group::Attention),
         norm_iql_high: group(Group::IqlHigh),
         norm_iql_low: group(Group::IqlLow),
+        norm_ensemble: group(Group::Ensemble),
+        norm_confidence: group(Group::Confidence),
     }
 }
 
@@ -200,7 +229,9 @@ impl Agent for GpuAgent {
     }
 
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
-        self.exec.upload(self.collector.epsilon, &[epsilon])?;
+        if !self.adapts_epsilon()? {
+            self.exec.upload(self.collector.epsilon, &[epsilon])?;
+        }
         for _ in 0..steps {
             if stop.asked() {
                 break;
@@ -259,6 +290,14 @@ impl Agent for GpuAgent {
         let p = self.buffers.parameters;
         self.exec.upload(p.online, online)?;
         Ok(self.exec.upload(p.target, target)?)
+    }
+
+    fn kept(&mut self) -> anyhow::Result<Kept> {
+        Ok(self.buffers.kept(&mut self.exec)?)
+    }
+
+    fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()> {
+        Ok(self.buffers.set_kept(&mut self.exec, kept)?)
     }
 
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {

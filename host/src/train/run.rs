@@ -206,6 +206,7 @@ impl Run<'_> {
             bail!("stopped before the first epoch ended: there is no policy to test");
         };
         agent.set_parameters(&best.online, &best.target)?;
+        agent.set_kept(&best.kept)?;
         let test = self.market.report(&agent.backtest(PartName::Test)?, PartName::Test)?;
         metrics.write("test", &test)?;
         let report = serde_json::to_string_pretty(&test)?;
@@ -230,7 +231,8 @@ impl Run<'_> {
             score,
         };
         let (config, market) = (self.config.clone(), self.market.record.clone());
-        Ok(Checkpoint { config, market, provenance, online, target })
+        let kept = agent.kept()?;
+        Ok(Checkpoint { config, market, provenance, online, target, kept })
     }
 }
 
