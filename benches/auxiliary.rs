@@ -1,4 +1,5 @@
-//! What the value networks feed back, the ensemble's and the confidence head's kernels at the sizes of P1 (SPEC section 9).
+//! What the value networks feed back, the ensemble's, the confidence head's, the vaccine's and the probe's kernels at the
+//! sizes of P1 (SPEC section 9).
 
 mod device;
 
@@ -11,8 +12,11 @@ use gpu::kernels::c51_loss::stat;
 use gpu::kernels::confidence_loss::{ConfidenceLoss, ConfidenceReduce, ConfidenceState, state};
 use gpu::kernels::ensemble_loss::{EnsembleLoss, EnsembleLossWide};
 use gpu::kernels::iql_derive::{self, IqlDerive, IqlQuantiles, IqlState, derived};
+use gpu::kernels::probe::{ProbeDifference, ProbePermute};
 use gpu::kernels::step_signals::signal;
+use gpu::kernels::term_reduce::PAIRS;
 use gpu::kernels::update_scales::scale;
+use gpu::kernels::vaccine::{PRODUCTS, VaccineApply, VaccineProducts};
 use host::error::ExecError;
 use host::exec::Memory;
 
@@ -29,7 +33,8 @@ fn main() -> ExitCode {
         values(bench, words, scales, history)?;
         ensemble(bench, words, 51)?;
         ensemble(bench, words, 101)?;
-        confidence(bench, words, scales, history)
+        confidence(bench, words, scales, history)?;
+        variants(bench, words, scales, history)
     })
 }
 
@@ -190,6 +195,80 @@ fn confidence(
             clock_words: words.into(),
             kept: kept.into(),
             history: history.into(),
+        },
+    )
+}
+
+fn variants(
+    bench: &mut Bench,
+    words: Buf<u64>,
+    scales: Buf<f32>,
+    history: Buf<f32>,
+) -> Result<(), ExecError> {
+    // The main parameters and the trunk's share of them.
+    let (len, trunk) = (323_584usize, 86_528usize);
+    let blocks = len.div_ceil(1024);
+    let grads = bench.random("grads", 2 * len)?;
+    let trunk_grads = bench.random("trunk grads", 2 * trunk)?;
+    let vaccine = bench.random("vaccine", len)?;
+    let sums: Buf<f32> = bench.exec.alloc("sums", PAIRS as usize * blocks)?;
+    let products: Buf<f32> = bench.exec.alloc("products", PRODUCTS as usize * blocks)?;
+    let shape = format!("4 terms of {len}");
+    bench.kernel(
+        &shape,
+        grads.bytes() + trunk_grads.bytes() + vaccine.bytes(),
+        VaccineProducts {
+            len: len as u32,
+            trunk: trunk as u32,
+            full: 2,
+            partial: 2,
+            grads: grads.into(),
+            trunk_grads: trunk_grads.into(),
+            vaccine: vaccine.into(),
+            sums: sums.into(),
+            products: products.into(),
+        },
+    )?;
+    bench.kernel(
+        &shape,
+        3 * vaccine.bytes(),
+        VaccineApply {
+            len: len as u32,
+            rows: ROWS,
+            products: products.into(),
+            scales: scales.into(),
+            clock_words: words.into(),
+            vaccine: vaccine.into(),
+            gradient: grads.slice(0, len).into(),
+            history: history.into(),
+        },
+    )?;
+    let (stride, actions) = (80, 15);
+    let states = bench.random("states", BATCH * stride)?;
+    let probed: Buf<f32> = bench.exec.alloc("probed", BATCH * stride)?;
+    bench.kernel(
+        "1024 x 80",
+        states.bytes() + probed.bytes(),
+        ProbePermute {
+            batch: BATCH as u32,
+            stride: stride as u32,
+            feature: 41,
+            seed: 1,
+            clock_words: words.into(),
+            states: states.into(),
+            probed: probed.into(),
+        },
+    )?;
+    let (base, q) = (bench.random("base", BATCH * actions)?, bench.random("probed q", BATCH * actions)?);
+    let sensitivity: Buf<f32> = bench.exec.alloc("sensitivity", 1)?;
+    bench.kernel(
+        "1024 x 15",
+        base.bytes() + q.bytes(),
+        ProbeDifference {
+            len: (BATCH * actions) as u32,
+            base: base.into(),
+            q: q.into(),
+            sensitivity: sensitivity.into(),
         },
     )
 }

@@ -1,7 +1,7 @@
 //! Losses of a batch with every intermediate, and the gradient of each term by autograd.
 
 use candle_core::{Device, Tensor};
-use settings::Group;
+use settings::{Group, Parts};
 
 use crate::batch::C51Batch;
 use crate::c51::{self, Projection, argmax, project};
@@ -48,13 +48,7 @@ impl<T: Real> Learner<T> {
     pub fn evaluate(&self, batch: &C51Batch<T>) -> Result<Evaluation<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
         let samples = batch.len();
-        let mut passes = Passes {
-            next_online: self.run(&self.networks.online().detached(), &batch.next_states)?,
-            next_target: self.run(self.networks.target(), &batch.next_states)?,
-            online: self.run(self.networks.online(), &batch.states)?,
-            states: Tensor::from_slice(&batch.states, (samples, self.shape.state), &Device::Cpu)?,
-            weights: Tensor::from_slice(&batch.weights, samples, &Device::Cpu)?,
-        };
+        let mut passes = self.passes(batch)?;
         let main = self.networks.main();
         let max_norm = self.hyper.max_grad_norm;
 
@@ -132,6 +126,36 @@ impl<T: Real> Learner<T> {
             gradient_norm: norm(&gradient),
             gradient,
             own,
+        })
+    }
+
+    /// The C51 gradient of a batch on the main parameters, before any budget; nothing else of the step has a part in it.
+    ///
+    /// # Errors
+    /// A batch whose lengths or actions do not fit the shape.
+    pub fn c51_gradient(&self, batch: &C51Batch<T>) -> Result<Vec<T>, CpuError> {
+        // Quantile samples and masks belong to terms that are not formed.
+        batch.check(&self.shape, &Parts::default())?;
+        let samples = batch.len();
+        let passes = self.passes(batch)?;
+        let (_, target, _) = self.c51_target(batch, &passes)?;
+        let Forward { value, advantages, .. } = &passes.online;
+        let logits = taken_logits::<T>(value, advantages, &batch.actions)?;
+        let shape = (samples, self.shape.branches.len(), self.shape.atoms);
+        let mass = Tensor::from_slice(&target.mass, shape, &Device::Cpu)?;
+        let per_sample = c51::per_sample(&c51::cross_entropy(&logits, &mass)?.per_branch)?;
+        let loss = c51::weighted_mean(&per_sample, &passes.weights)?;
+        self.networks.main().gradient(&loss.backward()?)
+    }
+
+    fn passes(&self, batch: &C51Batch<T>) -> Result<Passes, CpuError> {
+        let samples = batch.len();
+        Ok(Passes {
+            next_online: self.run(&self.networks.online().detached(), &batch.next_states)?,
+            next_target: self.run(self.networks.target(), &batch.next_states)?,
+            online: self.run(self.networks.online(), &batch.states)?,
+            states: Tensor::from_slice(&batch.states, (samples, self.shape.state), &Device::Cpu)?,
+            weights: Tensor::from_slice(&batch.weights, samples, &Device::Cpu)?,
         })
     }
 

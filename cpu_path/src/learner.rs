@@ -18,7 +18,7 @@ use crate::optimizer::clip_scale;
 use crate::real::Real;
 use crate::spectral::{self, PowerStep};
 use crate::values::{Activations, Decision, Evaluation, StepMetrics};
-use crate::{confidence, iql};
+use crate::{confidence, iql, vaccine};
 
 /// The learner that trains where there is no GPU.
 pub type CpuLearner = Learner<f32>;
@@ -277,10 +277,28 @@ impl<T: Real> Learner<T> {
     /// # Errors
     /// A batch whose lengths or actions do not fit the shape.
     pub fn train_step(&mut self, batch: &C51Batch<T>) -> Result<StepMetrics<T>, CpuError> {
+        self.train_step_against(batch, None)
+    }
+
+    /// The same with the vaccine: where the gradient and the C51 gradient of a held-out batch point apart, what is against
+    /// the latter is taken away. The clip is that of the gradient as it was. The held-out batch has no quantile samples and
+    /// no masks.
+    ///
+    /// # Errors
+    /// A batch whose lengths or actions do not fit the shape.
+    pub fn train_step_against(
+        &mut self,
+        batch: &C51Batch<T>,
+        held_out: Option<&C51Batch<T>>,
+    ) -> Result<StepMetrics<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
         let sigmas = self.limit_spectrum()?.iter().map(|s| s.sigma).collect();
-        let evaluation = self.evaluate(batch)?;
-        let skipped = !self.apply(&evaluation)?;
+        let mut evaluation = self.evaluate(batch)?;
+        let cosine = match held_out {
+            Some(held_out) => Some(vaccine::project(&mut evaluation.gradient, &self.c51_gradient(held_out)?)),
+            None => None,
+        };
+        let skipped = !self.apply(&evaluation, cosine.is_none_or(f64::is_finite))?;
         let mean = |x: &[T]| x.iter().map(|x| x.to_f64()).sum::<f64>() / x.len() as f64;
         let mut losses = Vec::new();
         losses.extend(evaluation.cql.as_ref().map(|v| ("cql", v.loss.to_f64())));
@@ -298,7 +316,11 @@ impl<T: Real> Learner<T> {
         Ok(StepMetrics {
             loss: evaluation.loss.to_f64(),
             losses,
-            kept: self.kept_metrics(&evaluation),
+            kept: self
+                .kept_metrics(&evaluation)
+                .into_iter()
+                .chain(cosine.map(|c| ("vaccine_cosine", c)))
+                .collect(),
             grad_norm: evaluation.gradient_norm,
             norms,
             sigmas,
@@ -311,9 +333,9 @@ impl<T: Real> Learner<T> {
         })
     }
 
-    /// Clips, updates and averages with an evaluation's gradients; false if a norm is not finite and nothing changed.
-    fn apply(&mut self, evaluation: &Evaluation<T>) -> Result<bool, CpuError> {
-        if !evaluation.is_finite() {
+    /// `finite` false if something beside the evaluation is not finite. Clips, updates and averages with an evaluation's gradients; false if a norm is not finite and nothing changed.
+    fn apply(&mut self, evaluation: &Evaluation<T>, finite: bool) -> Result<bool, CpuError> {
+        if !finite || !evaluation.is_finite() {
             self.skipped += 1;
             self.skipped_in_row += 1;
             return Ok(false);

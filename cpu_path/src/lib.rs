@@ -38,6 +38,7 @@ mod real;
 pub mod spectral;
 mod state;
 pub mod terms;
+pub mod vaccine;
 mod values;
 
 pub use batch::C51Batch;

@@ -29,6 +29,8 @@ pub enum Stream {
     IqnTauTarget = 6,
     /// Which members of the ensemble learn from a sample.
     EnsembleMask = 7,
+    /// Permutations of the causal probe.
+    Probe = 8,
 }
 
 /// One block of the generator: four words from a counter and a key.

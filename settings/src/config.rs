@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::ModelShape;
-use crate::parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Spectral};
+use crate::parts::{
+    Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine,
+};
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -319,6 +321,10 @@ pub struct Config {
     pub ensemble: Ensemble,
     /// Confidence head.
     pub confidence: Confidence,
+    /// Gradient of held-out training data.
+    pub vaccine: Vaccine,
+    /// Causal probe.
+    pub probe: Probe,
     /// Temporal attention.
     pub attention: Attention,
     /// Spectral norm of the trunk.
@@ -367,6 +373,8 @@ impl Config {
             iql: self.iql.clone(),
             ensemble: self.ensemble.clone(),
             confidence: self.confidence.clone(),
+            vaccine: self.vaccine.clone(),
+            probe: self.probe.clone(),
             attention: self.attention.clone(),
             spectral: self.spectral.clone(),
             budgets: self.budgets.clone(),

@@ -12,4 +12,4 @@ pub mod parts;
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use flat::{Flat, Group, Segment};
 pub use model::{Head, Layout, ModelShape, Tensor};
-pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Spectral};
+pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine};

@@ -5,12 +5,22 @@ use serde::{Deserialize, Serialize};
 use crate::config::ConfigError;
 use crate::model::ModelShape;
 
+mod auxiliary;
+mod iql;
+mod variants;
+
+pub use auxiliary::{Confidence, Ensemble};
+pub use iql::Iql;
+pub use variants::{Probe, Vaccine};
+
 /// Most cosine features of the IQN head.
 pub const MAX_COSINES: usize = 256;
 /// Most quantile samples of the IQN head, online and target each.
 pub const MAX_SAMPLES: usize = 64;
 /// Widest hidden layer of the IQN head and of the IQL networks.
 pub const MAX_HIDDEN: usize = 1 << 14;
+/// Longest interval of the steps that have the vaccine or the probe.
+pub const MAX_EVERY: usize = 1 << 24;
 /// Most members of the ensemble: a sample's members are warps of one block.
 pub const MAX_MEMBERS: usize = 8;
 
@@ -61,179 +71,6 @@ impl Default for Iqn {
             kappa: 1.0,
             double: false,
         }
-    }
-}
-
-/// `[iql]`: two value networks trained by expectile regression, and what is derived from them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Iql {
-    /// Whether the two networks are part of the step.
-    pub enabled: bool,
-    /// Width of both hidden layers.
-    pub hidden: usize,
-    /// Expectile of V_high.
-    pub tau_high: f32,
-    /// Expectile of V_low.
-    pub tau_low: f32,
-    /// Inverse temperature of the advantage weights min(exp(beta A), 100).
-    pub beta: f32,
-    /// The step's importance weights are multiplied by its advantage weights, normalised to mean 1 over the batch.
-    pub advantage_weighting: bool,
-    /// The C51 loss of each branch is multiplied by the step's branch scale.
-    pub branch_scaling: bool,
-    /// The support of the value distribution follows the value networks.
-    pub adaptive_support: bool,
-    /// Share by which the support's ends move towards their goal in a step, 0 to 1.
-    pub support_rate: f32,
-    /// Distance of the goal's ends from the quantiles, as a fraction of the quantiles' distance.
-    pub support_margin: f32,
-    /// Smallest width of the goal, as a fraction of `model.v_max - model.v_min`.
-    pub support_floor: f32,
-    /// Collection explores with the step's epsilon instead of the schedule's.
-    pub adaptive_epsilon: bool,
-    /// Epsilon where the two value networks agree.
-    pub epsilon_min: f32,
-    /// Epsilon where they differ by V_high's own size or more.
-    pub epsilon_max: f32,
-    /// Rate of the moving averages that epsilon is made of, 0 to 1.
-    pub signal_rate: f32,
-}
-
-impl Default for Iql {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            hidden: 128,
-            tau_high: 0.7,
-            tau_low: 0.3,
-            beta: 3.0,
-            advantage_weighting: false,
-            branch_scaling: false,
-            adaptive_support: false,
-            support_rate: 0.001,
-            support_margin: 0.1,
-            support_floor: 0.1,
-            adaptive_epsilon: false,
-            epsilon_min: 0.05,
-            epsilon_max: 0.5,
-            signal_rate: 0.01,
-        }
-    }
-}
-
-impl Iql {
-    /// Whether the losses of a step wait for what the value networks say of its batch.
-    pub fn feeds_losses(&self) -> bool {
-        self.enabled && (self.advantage_weighting || self.branch_scaling)
-    }
-
-    fn check(&self) -> Result<(), ConfigError> {
-        check(
-            "iql.hidden",
-            self.hidden,
-            (1..=MAX_HIDDEN).contains(&self.hidden),
-            &format!("1 to {MAX_HIDDEN}"),
-        )?;
-        for (key, tau) in [("iql.tau_high", self.tau_high), ("iql.tau_low", self.tau_low)] {
-            check(key, tau, tau > 0.0 && tau < 1.0, "between 0 and 1, exclusive")?;
-        }
-        if self.tau_low >= self.tau_high {
-            return invalid(format!(
-                "iql.tau_low = {}, iql.tau_high = {}: expected tau_low < tau_high",
-                self.tau_low, self.tau_high
-            ));
-        }
-        let from_zero = |x: f32| x.is_finite() && x >= 0.0;
-        check("iql.beta", self.beta, from_zero(self.beta), "a finite number, 0 or more")?;
-        for (key, on) in [
-            ("iql.advantage_weighting", self.advantage_weighting),
-            ("iql.branch_scaling", self.branch_scaling),
-            ("iql.adaptive_support", self.adaptive_support),
-            ("iql.adaptive_epsilon", self.adaptive_epsilon),
-        ] {
-            if on && !self.enabled {
-                return invalid(format!(
-                    "{key} = true, iql.enabled = false: it is made of the value networks"
-                ));
-            }
-        }
-        for (key, rate) in [("iql.support_rate", self.support_rate), ("iql.signal_rate", self.signal_rate)] {
-            check(key, rate, rate > 0.0 && rate <= 1.0, "above 0, at most 1")?;
-        }
-        let margin = self.support_margin;
-        check("iql.support_margin", margin, from_zero(margin), "a finite number, 0 or more")?;
-        let floor = self.support_floor;
-        check("iql.support_floor", floor, floor.is_finite() && floor > 0.0, "a positive finite number")?;
-        let (low, high) = (self.epsilon_min, self.epsilon_max);
-        for (key, epsilon) in [("iql.epsilon_min", low), ("iql.epsilon_max", high)] {
-            check(key, epsilon, (0.0..=1.0).contains(&epsilon), "0 to 1")?;
-        }
-        if low > high {
-            return invalid(format!(
-                "iql.epsilon_min = {low}, iql.epsilon_max = {high}: expected epsilon_min <= epsilon_max"
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// `[ensemble]`: further value heads on the trunk's features, each trained on the C51 target with a mask of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ensemble {
-    /// Whether the heads are part of the step.
-    pub enabled: bool,
-    /// M: heads, 2 to [`MAX_MEMBERS`].
-    pub members: usize,
-    /// Probability that a member learns from a sample in a step.
-    pub mask: f32,
-    /// lambda: weight of the members' variance, which is rewarded up to 1.
-    pub lambda: f32,
-}
-
-impl Default for Ensemble {
-    fn default() -> Self {
-        Self { enabled: false, members: 5, mask: 0.8, lambda: 0.01 }
-    }
-}
-
-impl Ensemble {
-    fn check(&self) -> Result<(), ConfigError> {
-        let (members, mask, lambda) = (self.members, self.mask, self.lambda);
-        check(
-            "ensemble.members",
-            members,
-            (2..=MAX_MEMBERS).contains(&members),
-            &format!("2 to {MAX_MEMBERS}"),
-        )?;
-        check("ensemble.mask", mask, mask > 0.0 && mask <= 1.0, "above 0, at most 1")?;
-        check("ensemble.lambda", lambda, lambda.is_finite() && lambda >= 0.0, "a finite number, 0 or more")
-    }
-}
-
-/// `[confidence]`: a logistic head that says whether a sample's error will be above the running median.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Confidence {
-    /// Whether the head is part of the step.
-    pub enabled: bool,
-    /// Rate of the running mean of td, and of the running median relative to that mean; 0 to 1.
-    pub rate: f32,
-}
-
-impl Default for Confidence {
-    fn default() -> Self {
-        Self { enabled: false, rate: 0.01 }
-    }
-}
-
-impl Confidence {
-    /// Values of the previous steps that the head reads besides the features.
-    pub const SIGNALS: usize = 8;
-
-    fn check(&self) -> Result<(), ConfigError> {
-        check("confidence.rate", self.rate, self.rate > 0.0 && self.rate <= 1.0, "above 0, at most 1")
     }
 }
 
@@ -306,6 +143,10 @@ pub struct Parts {
     pub ensemble: Ensemble,
     /// `[confidence]`.
     pub confidence: Confidence,
+    /// `[vaccine]`.
+    pub vaccine: Vaccine,
+    /// `[probe]`.
+    pub probe: Probe,
     /// `[attention]`.
     pub attention: Attention,
     /// `[spectral]`.
@@ -323,6 +164,8 @@ impl Parts {
             ("iql", self.iql.enabled),
             ("ensemble", self.ensemble.enabled),
             ("confidence", self.confidence.enabled),
+            ("vaccine", self.vaccine.enabled),
+            ("probe", self.probe.enabled),
             ("attention", self.attention.enabled),
             ("spectral", self.spectral.enabled),
         ];
@@ -362,6 +205,8 @@ impl Parts {
         self.iql.check()?;
         self.ensemble.check()?;
         self.confidence.check()?;
+        self.vaccine.check()?;
+        self.probe.check()?;
         positive("spectral.sigma_max", self.spectral.sigma_max)?;
         for (key, fraction) in [
             ("budgets.c51", self.budgets.c51),
@@ -425,7 +270,8 @@ mod tests {
 
     #[test]
     fn everything_on_passes_with_a_window() {
-        let names = ["cql", "iqn", "iql", "ensemble", "confidence", "attention", "spectral"];
+        let names =
+            ["cql", "iqn", "iql", "ensemble", "confidence", "vaccine", "probe", "attention", "spectral"];
         let sets = names.map(|s| format!("{s}.enabled=true"));
         let mut config = Config::layered(&Config::default(), None, &sets).unwrap();
         (config.model.state, config.model.window, config.model.bar_features) = (80, 8, 9);
@@ -457,8 +303,18 @@ mod tests {
             let off = message(&[&format!("iql.{key}=true")]);
             assert!(off.starts_with(&format!("iql.{key} = true, iql.enabled = false: ")), "{off}");
         }
+        let ring = message(&["vaccine.capacity=100"]);
+        assert!(ring.starts_with("vaccine.capacity = 100, vaccine.environments = 256: "), "{ring}");
         let epsilons = message(&["iql.epsilon_min=0.6"]);
         assert!(epsilons.starts_with("iql.epsilon_min = 0.6, iql.epsilon_max = 0.5: "), "{epsilons}");
+    }
+
+    #[test]
+    fn the_last_step_of_each_interval_has_the_vaccine() {
+        let on = crate::Vaccine { enabled: true, every: 3, ..Default::default() };
+        let steps: Vec<u64> = (0..9).filter(|&step| on.is_in(step)).collect();
+        assert_eq!(steps, [2, 5, 8]);
+        assert!(!crate::Probe { enabled: false, every: 1 }.is_in(0));
     }
 
     #[test]
@@ -480,6 +336,10 @@ mod tests {
             ("ensemble.mask=0.0", "ensemble.mask = 0: expected above 0, at most 1"),
             ("ensemble.lambda=-1", "ensemble.lambda = -1: expected a finite number, 0 or more"),
             ("confidence.rate=nan", "confidence.rate = NaN: expected above 0, at most 1"),
+            ("vaccine.every=0", "vaccine.every = 0: expected 1 to 16777216"),
+            ("vaccine.holdout=0.6", "vaccine.holdout = 0.6: expected above 0, at most 0.5"),
+            ("vaccine.environments=0", "vaccine.environments = 0: expected 1 to 1048576"),
+            ("probe.every=0", "probe.every = 0: expected 1 to 16777216"),
             ("budgets.aux=0.0", "budgets.aux = 0: expected a positive finite number"),
             ("cql.alpha=nan", "cql.alpha = NaN: expected a finite number, 0 or more"),
             ("spectral.sigma_max=inf", "spectral.sigma_max = inf: expected a positive finite number"),

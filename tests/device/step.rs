@@ -49,6 +49,12 @@ fn with_parts(batch: usize, precision: Precision) -> Config {
     config.iqn.double = true;
     config.iql.enabled = true;
     config.iql.hidden = 32;
+    config.iql.advantage_weighting = true;
+    config.iql.branch_scaling = true;
+    config.iql.adaptive_support = true;
+    config.iql.adaptive_epsilon = true;
+    config.ensemble.enabled = true;
+    config.confidence.enabled = true;
     config.attention.enabled = true;
     config.spectral.enabled = true;
     config.spectral.sigma_max = 1.0;
@@ -111,6 +117,12 @@ impl Step {
             buffers.extend([parts.grads, parts.trunk_grads, parts.scales, parts.samples]);
             buffers.extend(parts.iqn.iter().flat_map(|iqn| [iqn.taus, iqn.target_taus]));
         }
+        buffers.push(self.buffers.support);
+        if let Some(iql) = self.buffers.parts.and_then(|parts| parts.iql) {
+            buffers.extend([iql.averages, iql.epsilon, iql.derived, iql.loss_weights]);
+        }
+        let auxiliary = self.buffers.parts.and_then(|parts| parts.auxiliary);
+        buffers.extend(auxiliary.and_then(|a| a.confidence).map(|confidence| confidence.kept));
         buffers.extend(self.buffers.spectral.iter().flat_map(|spectral| [spectral.u, spectral.sigma]));
         for buffer in buffers {
             bits.extend(self.exec.download(buffer).unwrap().iter().map(|x| u64::from(x.to_bits())));

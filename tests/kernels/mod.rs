@@ -38,6 +38,7 @@ pub mod market_observe;
 pub mod market_step;
 pub mod oracle_step;
 pub mod philox_fill;
+pub mod probe;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -46,6 +47,7 @@ pub mod step_signals;
 pub mod taken_q;
 pub mod term_reduce;
 pub mod update_scales;
+pub mod vaccine;
 
 use cuda_std::Buf;
 use host::error::ExecError;
@@ -99,6 +101,7 @@ macro_rules! for_each_body {
             market_step { truncated_episodes, ruined_accounts, backtest_log }
             oracle_step { values_feed_back, auxiliary_heads, everything }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
+            probe { permutation, differences, whole_probe }
             regression { barrier, shuffle }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
@@ -110,6 +113,7 @@ macro_rules! for_each_body {
             taken_q { random_rows }
             term_reduce { terms, groups }
             update_scales { norms_budgets_and_clips, schedule }
+            vaccine { projection, extremes, whole_step }
         }
     };
 }

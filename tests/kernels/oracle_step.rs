@@ -6,13 +6,11 @@
 use cpu_path::golden::tensor_errors;
 use cpu_path::{C51Batch, Evaluation, Hyper, LearnerState, Oracle, Start, init_parameters};
 use gpu::kernels::c51_loss::stat;
-use gpu::kernels::confidence_loss::state as confidence;
 use gpu::kernels::ensemble_loss::learns;
-use gpu::kernels::iql_derive::state as values;
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
-use host::step::{Matmul, StepBuffers, StepShape, record};
+use host::step::{Kept, Matmul, StepBuffers, StepShape, record};
 use settings::{Config, Flat, Group, Precision};
 
 use super::data::Random;
@@ -25,7 +23,8 @@ const UPDATES: f64 = 5e-3;
 /// A tensor whose gradient is below this share of its group's is measured by the group's.
 const FLOOR: f64 = 1e-3;
 
-fn config(samples: usize) -> Config {
+/// A small step with nothing but C51.
+pub fn config(samples: usize) -> Config {
     let mut config = Config::default();
     let model = &mut config.model;
     (model.state, model.window, model.bar_features) = (11, 2, 4);
@@ -42,7 +41,7 @@ fn config(samples: usize) -> Config {
 }
 
 /// Everything on that feeds back.
-fn feedback(config: &mut Config) {
+pub fn feedback(config: &mut Config) {
     config.iql.enabled = true;
     config.iql.advantage_weighting = true;
     config.iql.branch_scaling = true;
@@ -162,7 +161,7 @@ fn check_tensors(what: &str, layout: &settings::Layout, got: &[f64], want: &[f64
 }
 
 /// Updates since the start, and what is kept.
-fn check_state<B: Backend>(
+pub fn check_state<B: Backend>(
     b: &mut B,
     (shape, config): (&StepShape, &Config),
     s: &StepBuffers,
@@ -188,34 +187,28 @@ fn check_state<B: Backend>(
             assert!(e.difference <= bound, "{}: {:e} > {bound:e}", e.name, e.difference);
         }
     }
-    let parts = s.parts.expect("the step has parts");
-    if let Some(iql) = parts.iql {
-        let averages = b.download(iql.averages)?;
-        let (epsilon, support) = (b.download(iql.epsilon)?, b.download(s.support)?);
-        let got = [
-            averages[values::GAP as usize],
-            averages[values::SIZE as usize],
-            averages[values::STARTED as usize],
-            epsilon[0],
-            support[0],
-            support[1],
-        ];
-        for (what, (got, &want)) in
-            ["gap", "size", "started", "epsilon", "v_min", "v_max"].iter().zip(got.iter().zip(&want.iql))
-        {
-            near(what, f64::from(*got), want, LOSSES * want.abs().max(1.0));
+    let kept = s.kept(b)?;
+    for (name, got, want) in
+        [("value networks", &kept.iql, &want.iql), ("confidence head", &kept.confidence, &want.confidence)]
+    {
+        assert_eq!(got.len(), want.len());
+        for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
+            let bound = LOSSES * want.abs().max(1.0);
+            near(&format!("word {i} that the {name} keep"), got.into(), want, bound);
         }
+    }
+    // What a checkpoint holds brings back the same bits.
+    let other = |x: &[f32]| x.iter().map(|x| x + 1.0).collect::<Vec<f32>>();
+    let other = Kept { iql: other(&kept.iql), confidence: other(&kept.confidence) };
+    s.set_kept(b, &other)?;
+    assert_eq!(s.kept(b)?, other);
+    s.set_kept(b, &kept)?;
+    assert_eq!(s.kept(b)?, kept);
+    if let [.., epsilon, low, high] = kept.iql[..] {
         let history = b.download(s.history)?;
         let row = &history[(steps - 1) * signal::COLUMNS as usize..];
-        assert_eq!(row[signal::IQL_EPSILON as usize], epsilon[0]);
-        assert_eq!([row[signal::V_MIN as usize], row[signal::V_MAX as usize]], support[..]);
-    }
-    if let Some(head) = parts.auxiliary.and_then(|auxiliary| auxiliary.confidence) {
-        let kept = b.download(head.kept)?;
-        let got = kept[..3].iter().chain(&kept[confidence::SIGNAL as usize..]);
-        for (i, (&got, &want)) in got.zip(&want.confidence).enumerate() {
-            near(&format!("kept word {i} of the head"), got.into(), want, LOSSES * want.abs().max(1.0));
-        }
+        let columns = [signal::IQL_EPSILON, signal::V_MIN, signal::V_MAX];
+        assert_eq!(columns.map(|c| row[c as usize]), [epsilon, low, high]);
     }
     Ok(())
 }

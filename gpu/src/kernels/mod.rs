@@ -22,6 +22,7 @@ pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
 pub mod philox_fill;
+pub mod probe;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -30,6 +31,7 @@ pub mod step_signals;
 pub mod taken_q;
 pub mod term_reduce;
 pub mod update_scales;
+pub mod vaccine;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use cuda_std::{Kernel, KernelDecl};
@@ -136,6 +138,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,
+    &probe::ProbeDifference::DECL,
+    &probe::ProbePermute::DECL,
     &regression::DivergingBarrier::DECL,
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,
@@ -150,4 +154,6 @@ pub const KERNELS: &[&KernelDecl] = &[
     &term_reduce::GroupSquares::DECL,
     &term_reduce::TermReduce::DECL,
     &update_scales::UpdateScales::DECL,
+    &vaccine::VaccineApply::DECL,
+    &vaccine::VaccineProducts::DECL,
 ];

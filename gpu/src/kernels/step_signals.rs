@@ -39,6 +39,8 @@ pub mod signal {
     pub const TD_MEDIAN: u32 = 36;
     /// Fraction of the batch whose td is above the median before the step.
     pub const TD_ABOVE: u32 = 37;
+    /// Cosine of the gradient and that of held-out data, in the steps that have it; `vaccine_apply`'s.
+    pub const VACCINE_COSINE: u32 = 38;
     /// Columns of a row.
     pub const COLUMNS: u32 = 48;
 }

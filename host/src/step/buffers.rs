@@ -11,6 +11,7 @@ use settings::Optimizer;
 use crate::error::ExecError;
 use crate::exec::Memory;
 use crate::step::parts::{PartBuffers, SpectralBuffers};
+use crate::step::probe::ProbeBuffers;
 use crate::step::shape::StepShape;
 
 /// Flat parameter-shaped buffers, `[flat.len]` each; the main network comes first.
@@ -204,6 +205,8 @@ pub struct StepBuffers {
     pub parts: Option<PartBuffers>,
     /// Power iteration of the trunk's spectral norm.
     pub spectral: Option<SpectralBuffers>,
+    /// Causal probe.
+    pub probe: Option<ProbeBuffers>,
 }
 
 impl StepBuffers {
@@ -289,6 +292,7 @@ impl StepBuffers {
             } else {
                 None
             },
+            probe: if shape.parts.probe.enabled { Some(ProbeBuffers::alloc(memory, shape)?) } else { None },
             spectral: if shape.parts.spectral.enabled {
                 Some(SpectralBuffers::alloc(memory, shape)?)
             } else {

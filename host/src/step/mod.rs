@@ -11,12 +11,15 @@ pub mod iqn;
 pub mod kept;
 pub mod network;
 pub mod parts;
+pub mod probe;
 pub mod record;
 pub mod shape;
 pub mod update;
+pub mod vaccine;
 
 pub use buffers::{Activations, Replay, StepBuffers};
 pub use collect::{Collector, CollectorInput, TableBuffers};
 pub use kept::Kept;
-pub use record::{Section, record, record_section};
+pub use probe::record_probe;
+pub use record::{Section, record, record_section, record_vaccinated};
 pub use shape::{Matmul, StepShape};

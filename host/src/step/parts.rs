@@ -15,6 +15,7 @@ use crate::step::buffers::TermBuffers;
 use crate::step::iql::IqlBuffers;
 use crate::step::iqn::IqnBuffers;
 use crate::step::shape::StepShape;
+use crate::step::vaccine::VaccineBuffers;
 
 /// What the parts beside the C51 loss need.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub struct PartBuffers {
     pub iql: Option<IqlBuffers>,
     /// Ensemble and confidence head.
     pub auxiliary: Option<AuxiliaryBuffers>,
+    /// Gradient of held-out data.
+    pub vaccine: Option<VaccineBuffers>,
     /// Temporal attention.
     pub attention: Option<AttentionBuffers>,
     /// Partial gradients of the full terms `[full_terms, splits, layout.len]`.
@@ -82,6 +85,10 @@ impl PartBuffers {
             },
             auxiliary: match parts.auxiliary() {
                 true => Some(AuxiliaryBuffers::alloc(memory, shape)?),
+                false => None,
+            },
+            vaccine: match parts.vaccine.enabled {
+                true => Some(VaccineBuffers::alloc(memory, shape)?),
                 false => None,
             },
             attention: match parts.attention.enabled {

@@ -18,7 +18,7 @@ use crate::step::network::{Network, Planes, View};
 use crate::step::parts::SpectralBuffers;
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
-use crate::step::{attention, auxiliary, iql, iqn};
+use crate::step::{attention, auxiliary, iql, iqn, vaccine};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +83,39 @@ pub fn record<E: Exec>(
     b: &StepBuffers,
     replay: Option<&Replay>,
 ) -> Result<(), ExecError> {
+    whole(exec, shape, b, replay, None)
+}
+
+/// The same with the vaccine, from a ring of held-out transitions; the plain step where the vaccine is off.
+pub fn record_vaccinated<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: &Replay,
+    held_out: &Replay,
+) -> Result<(), ExecError> {
+    whole(exec, shape, b, Some(replay), Some(held_out))
+}
+
+fn whole<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: Option<&Replay>,
+    held_out: Option<&Replay>,
+) -> Result<(), ExecError> {
     let draw = replay.is_some();
+    let vaccine = b.parts.as_ref().and_then(|parts| Some((parts, parts.vaccine.as_ref()?, held_out?)));
     // The advantage weights multiply the quantile loss's weights: it then waits for the value networks.
     let weighted = shape.parts.iql.enabled && shape.parts.iql.advantage_weighting;
-    attention::fold(exec, shape, b)?;
-    // The spectral norm waits for nothing but the last step.
-    exec_spectral(exec, shape, b, Lane::GRADIENT)?;
+    if let Some((parts, vaccine, held_out)) = vaccine {
+        // With it come the folded attention and the spectral norm.
+        vaccine::gradient(exec, shape, b, (parts, vaccine), held_out)?;
+    } else {
+        attention::fold(exec, shape, b)?;
+        // The spectral norm waits for nothing but the last step.
+        exec_spectral(exec, shape, b, Lane::GRADIENT)?;
+    }
     if let Some(replay) = replay {
         sample_batch(exec, shape, b, replay)?;
     }
@@ -99,7 +126,7 @@ pub fn record<E: Exec>(
         exec.after(Lane::IQL, Lane::MAIN)?;
         iql::forward(exec, shape, b, iql)?;
     }
-    if b.spectral.is_some() {
+    if b.spectral.is_some() && vaccine.is_none() {
         exec.after(Lane::MAIN, Lane::GRADIENT)?;
     }
     features(exec, shape, b)?;
@@ -147,7 +174,7 @@ pub fn record<E: Exec>(
             }
         }
     }
-    update(exec, shape, b)
+    update(exec, shape, b, vaccine.is_some())
 }
 
 /// One section alone; each begins and ends on the main lane.
@@ -197,11 +224,11 @@ pub fn record_section<E: Exec>(
             Ok(())
         }
         Section::Backward => backward(exec, shape, b),
-        Section::Update => update(exec, shape, b),
+        Section::Update => update(exec, shape, b, false),
     }
 }
 
-fn sample_batch<E: Exec>(
+pub(super) fn sample_batch<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
@@ -232,7 +259,7 @@ fn sample_batch<E: Exec>(
 }
 
 /// Power iteration and scaling of the online trunk's weights, in place, on `lane`.
-fn exec_spectral<E: Exec>(
+pub(super) fn exec_spectral<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
@@ -290,7 +317,7 @@ fn exec_spectral<E: Exec>(
 }
 
 /// h1, h2 and what the heads read, of the online network on the main lane and of the target network on its own.
-fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let x = b.batch.x;
     let rows = shape.target_rows();
     let skipped = (2 * shape.batch - rows) * shape.stride;
@@ -310,14 +337,14 @@ fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
 }
 
 /// The heads of both networks; joins the target's lane.
-fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     Network { exec, shape, parameters: b.parameters.target }.heads(Lane::TARGET, &b.target)?;
     Network { exec, shape, parameters: b.parameters.online }.heads(Lane::MAIN, &b.online)?;
     exec.after(Lane::MAIN, Lane::TARGET)
 }
 
 /// The C51 loss, and the CQL loss beside it.
-fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let parts = b.parts.as_ref();
     let ensemble = parts.and_then(|parts| parts.auxiliary?.ensemble);
     if let Some((parts, cql)) = parts.and_then(|parts| Some((parts, parts.cql.as_ref()?))) {
@@ -386,7 +413,7 @@ fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(
 
 /// The data-gradient chain of all full terms on the main lane; each layer's weight gradient beside it as soon as its dY
 /// is there; the attention's backward beside the trunk's.
-fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let rows = shape.batch;
     let x = View::new(b.batch.x, shape.stride);
     let h1 = View::new(b.online.h1, shape.model.trunk1);

@@ -199,7 +199,9 @@ impl StepShape {
     /// own. It then ends with `update_scales` and `adam_groups` instead of `adam_ema`.
     pub fn has_parts(&self) -> bool {
         let p = &self.parts;
-        p.cql.enabled || p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.auxiliary()
+        let groups = p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.auxiliary();
+        // The vaccine's projection needs the factors before the optimizer runs.
+        p.cql.enabled || groups || p.vaccine.enabled
     }
 
     /// Whether the heads are gated linear units.

@@ -14,12 +14,17 @@ use crate::exec::{Exec, Lane};
 use crate::step::buffers::StepBuffers;
 use crate::step::parts::PartBuffers;
 use crate::step::shape::StepShape;
-use crate::step::{confidence, iql};
+use crate::step::{confidence, iql, vaccine};
 
-/// Begins and ends on the main lane.
-pub fn update<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+/// Begins and ends on the main lane; `vaccinated` where the step's held-out gradient is there.
+pub fn update<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    vaccinated: bool,
+) -> Result<(), ExecError> {
     match &b.parts {
-        Some(parts) => groups(exec, shape, b, parts),
+        Some(parts) => groups(exec, shape, b, parts, vaccinated),
         None => plain(exec, shape, b),
     }
 }
@@ -80,6 +85,7 @@ fn groups<E: Exec>(
     shape: &StepShape,
     b: &StepBuffers,
     parts: &PartBuffers,
+    vaccinated: bool,
 ) -> Result<(), ExecError> {
     let (main, trunk, p) = (shape.layout.len as u32, shape.trunk_len() as u32, &b.parameters);
     let (full, partial) = (shape.full_terms() as u32, shape.trunk_terms() as u32);
@@ -97,6 +103,10 @@ fn groups<E: Exec>(
         sums: parts.sums.into(),
     };
     exec.launch(Lane::MAIN, &reduce)?;
+    let vaccine = parts.vaccine.as_ref().filter(|_| vaccinated);
+    if let Some(vaccine) = vaccine {
+        vaccine::products(exec, shape, parts, vaccine)?;
+    }
     let blocks = |floats: usize| floats.div_ceil(Flat::SEGMENT) as u32;
     let count = shape.flat.segments.len() as u32;
     let scales = UpdateScales {
@@ -112,6 +122,9 @@ fn groups<E: Exec>(
         scales: parts.scales.into(),
     };
     exec.launch(Lane::MAIN, &scales)?;
+    if let Some(vaccine) = vaccine {
+        vaccine::apply(exec, shape, b, parts, vaccine)?;
+    }
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
     if let Some(buffers) = &parts.iql {
         iql::finish(exec, Lane::GRADIENT, shape, b, parts, buffers)?;

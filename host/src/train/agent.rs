@@ -74,6 +74,9 @@ pub struct PartRow {
     /// Upper end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub v_max: Option<f32>,
+    /// Cosine of the step's gradient and that of held-out data, in the steps that have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vaccine_cosine: Option<f32>,
     /// Running median of td after the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub td_median: Option<f32>,
@@ -128,6 +131,8 @@ pub trait Agent {
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)>;
     /// Replaces online and target parameters (optimizer state is left alone).
     fn set_parameters(&mut self, online: &[f32], target: &[f32]) -> anyhow::Result<()>;
+    /// Mean |dQ| of every state feature by the latest causal probe; empty before the first one and without it.
+    fn sensitivity(&mut self) -> anyhow::Result<Vec<f32>>;
     /// What the value networks and the confidence head keep from step to step.
     fn kept(&mut self) -> anyhow::Result<Kept>;
     /// Goes on from what was kept.

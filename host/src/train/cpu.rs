@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use cpu_path::{C51Batch, CpuLearner, StepMetrics};
 use gpu::kernels::ensemble_loss::learns;
+use gpu::kernels::probe::permuted;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
 use settings::{Config, Ensemble};
@@ -110,6 +111,7 @@ fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
         iql_epsilon: kept("iql_epsilon"),
         v_min: kept("v_min"),
         v_max: kept("v_max"),
+        vaccine_cosine: kept("vaccine_cosine"),
         td_median: kept("td_median"),
         norm_c51: norm("c51").filter(|_| budgeted),
         norm_cql: norm("cql"),
@@ -124,6 +126,14 @@ fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
     }
 }
 
+/// Environments on the held-out bars, with what they collect.
+struct HeldOut<'a> {
+    environments: VecMarket<'a>,
+    states: Vec<f32>,
+    transitions: Transitions,
+    replay: HostReplay,
+}
+
 /// The CPU agent.
 pub struct CpuAgent<'a> {
     config: &'a Config,
@@ -133,6 +143,8 @@ pub struct CpuAgent<'a> {
     states: Vec<f32>,
     transitions: Transitions,
     replay: HostReplay,
+    held_out: Option<HeldOut<'a>>,
+    sensitivity: Vec<f32>,
     train_step: u64,
     collect_step: u64,
 }
@@ -143,9 +155,20 @@ impl<'a> CpuAgent<'a> {
         let learner = CpuLearner::from_config(config)?;
         let (e, s) = (config.collect.environments, config.model.state);
         let environments =
-            VecMarket::new(market.params, &market.table, market.part(PartName::Train), e, config.train.seed)?;
+            VecMarket::new(market.params, &market.table, market.learned(), e, config.train.seed)?;
         let mut states = vec![0.0; e * s];
         environments.observe(&mut states)?;
+        let held_out = match market.held_out() {
+            Some(part) => {
+                let e = config.vaccine.environments;
+                let environments = VecMarket::new(market.params, &market.table, part, e, config.train.seed)?;
+                let mut states = vec![0.0; e * s];
+                environments.observe(&mut states)?;
+                let replay = HostReplay::new(config.vaccine.capacity, s);
+                Some(HeldOut { environments, states, transitions: Transitions::new(e, s), replay })
+            }
+            None => None,
+        };
         Ok(Self {
             config,
             market,
@@ -154,15 +177,17 @@ impl<'a> CpuAgent<'a> {
             states,
             transitions: Transitions::new(e, s),
             replay: HostReplay::new(config.collect.capacity, s),
+            held_out,
+            sensitivity: Vec::new(),
             train_step: 0,
             collect_step: 0,
         })
     }
 
     /// Epsilon-greedy actions, draw for draw those of the kernel `select_action`.
-    fn act(&self, epsilon: f32) -> anyhow::Result<Vec<u64>> {
+    fn act(&self, states: &[f32], epsilon: f32) -> anyhow::Result<Vec<u64>> {
         let branches = &self.config.model.branches;
-        let decision = self.learner.act(&self.states)?;
+        let decision = self.learner.act(states)?;
         let explore = philox::Stream::Explore;
         let draw = |e: usize, block: u32| {
             philox::draw(self.config.train.seed, self.collect_step, explore, e as u32, block)
@@ -178,7 +203,25 @@ impl<'a> CpuAgent<'a> {
                 action::with_branch(packed, d as u32, chosen)
             })
         };
-        Ok((0..self.config.collect.environments).map(pack).collect())
+        Ok((0..states.len() / self.config.model.state).map(pack).collect())
+    }
+
+    /// Mean |dQ| of every state feature, permuted over the batch as on the device.
+    fn probe(&self, states: &[f32]) -> anyhow::Result<Vec<f32>> {
+        let (width, seed) = (self.config.model.state, self.config.train.seed);
+        let batch = states.len() / width;
+        let base = self.learner.act(states)?.q;
+        let sensitivity = |feature: usize| -> anyhow::Result<f32> {
+            let mut probed = states.to_vec();
+            for (row, x) in probed.chunks_exact_mut(width).enumerate() {
+                let from = permuted(seed, self.train_step, feature as u32, batch as u32, row as u32);
+                x[feature] = states[from as usize * width + feature];
+            }
+            let q = self.learner.act(&probed)?.q;
+            let sum: f64 = q.iter().zip(&base).map(|(q, base)| f64::from((q - base).abs())).sum();
+            Ok((sum / q.len() as f64) as f32)
+        };
+        (0..width).map(sensitivity).collect()
     }
 }
 
@@ -188,12 +231,20 @@ impl Agent for CpuAgent<'_> {
     }
 
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
+        let schedule = epsilon;
         let epsilon = self.learner.epsilon().map_or(epsilon, |epsilon| epsilon as f32);
         for _ in 0..steps {
             if stop.asked() {
                 break;
             }
-            let actions = self.act(epsilon)?;
+            let actions = self.act(&self.states, epsilon)?;
+            if let Some(mut held_out) = self.held_out.take() {
+                let actions = self.act(&held_out.states, schedule)?;
+                held_out.environments.step(&actions, &mut held_out.transitions)?;
+                held_out.replay.insert(&held_out.states, &actions, &held_out.transitions);
+                held_out.environments.observe(&mut held_out.states)?;
+                self.held_out = Some(held_out);
+            }
             self.environments.step(&actions, &mut self.transitions)?;
             self.replay.insert(&self.states, &actions, &self.transitions);
             self.environments.observe(&mut self.states)?;
@@ -228,8 +279,14 @@ impl Agent for CpuAgent<'_> {
             if self.config.ensemble.enabled {
                 sample.masks = masks(batch, &self.config.ensemble, seed, step);
             }
-            let metrics = self.learner.train_step(&sample).context("training step")?;
+            let held_out = self.held_out.as_ref().filter(|_| self.config.vaccine.is_in(step));
+            let held_out = held_out.map(|held_out| held_out.replay.sample(batch, branches, seed, step));
+            let metrics =
+                self.learner.train_step_against(&sample, held_out.as_ref()).context("training step")?;
             self.train_step += 1;
+            if self.config.probe.is_in(step) {
+                self.sensitivity = self.probe(&sample.states)?;
+            }
             rows.push(StepRow {
                 loss: metrics.loss as f32,
                 td: metrics.td.iter().sum::<f32>() / batch as f32,
@@ -268,6 +325,10 @@ impl Agent for CpuAgent<'_> {
         state.online = online.to_vec();
         state.target = target.to_vec();
         Ok(self.learner.import(state)?)
+    }
+
+    fn sensitivity(&mut self) -> anyhow::Result<Vec<f32>> {
+        Ok(self.sensitivity.clone())
     }
 
     fn kept(&mut self) -> anyhow::Result<Kept> {

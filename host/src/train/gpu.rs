@@ -14,6 +14,7 @@ use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{
     Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record,
+    record_probe, record_vaccinated,
 };
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
@@ -30,6 +31,13 @@ struct Backtest {
     bars: usize,
 }
 
+/// Environments on the held-out bars, and the training step that uses what they collect.
+struct VaccineGraphs {
+    collector: Collector,
+    collect_graph: Graph,
+    train_graph: Graph,
+}
+
 /// The GPU agent.
 pub struct GpuAgent {
     exec: CudaExec,
@@ -38,6 +46,9 @@ pub struct GpuAgent {
     collector: Collector,
     train_graph: Graph,
     collect_graph: Graph,
+    vaccine: Option<VaccineGraphs>,
+    /// The causal probe, behind the steps that end with it.
+    probe_graph: Option<Graph>,
     backtests: Vec<Backtest>,
     /// Training steps begun since the start.
     steps: u64,
@@ -56,7 +67,7 @@ impl GpuAgent {
         let values = buffers.parts.and_then(|parts| parts.iql);
         let input = CollectorInput {
             params: &market.params,
-            part: market.part(PartName::Train),
+            part: market.learned(),
             table,
             environments: config.collect.environments,
             log_rows: 0,
@@ -101,6 +112,37 @@ impl GpuAgent {
             .context("capturing the training step")?;
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
+        let vaccine = match market.held_out() {
+            Some(part) => {
+                let input = CollectorInput {
+                    part,
+                    environments: config.vaccine.environments,
+                    clock: None,
+                    epsilon: None,
+                    ..input
+                };
+                let held_out = Replay::alloc(&mut exec, &shape, config.vaccine.capacity)?;
+                let collector = Collector::alloc(&mut exec, &shape, input, held_out, "vaccine")?;
+                collector.record(&mut exec, &shape, online)?;
+                record_vaccinated(&mut exec, &shape, &buffers, &replay, &held_out)?;
+                let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
+                    .context("capturing the collection step on held-out bars")?;
+                let train_graph = Graph::capture(&mut exec, |exec| {
+                    record_vaccinated(exec, &shape, &buffers, &replay, &held_out)
+                })
+                .context("capturing the vaccinated training step")?;
+                Some(VaccineGraphs { collector, collect_graph, train_graph })
+            }
+            None => None,
+        };
+        let probe_graph = match config.probe.enabled {
+            true => {
+                record_probe(&mut exec, &shape, &buffers)?;
+                let graph = Graph::capture(&mut exec, |exec| record_probe(exec, &shape, &buffers));
+                Some(graph.context("capturing the causal probe")?)
+            }
+            false => None,
+        };
         exec.seal();
         let description = format!(
             "{} ({:?}, products by {matmul:?})",
@@ -114,6 +156,8 @@ impl GpuAgent {
             collector,
             train_graph,
             collect_graph,
+            vaccine,
+            probe_graph,
             backtests,
             steps: 0,
             description,
@@ -138,6 +182,26 @@ impl GpuAgent {
         let collector = self.collector;
         reset(&mut self.exec, &collector)?;
         collector.record_first(&mut self.exec, &self.shape)?;
+        let Some(collector) = self.vaccine.as_ref().map(|vaccine| vaccine.collector) else { return Ok(()) };
+        reset(&mut self.exec, &collector)?;
+        self.exec.upload(collector.clock, &[0u64; clock::WORDS as usize])?;
+        collector.record_first(&mut self.exec, &self.shape)?;
+        Ok(())
+    }
+
+    /// Launches the next `count` training steps, with the vaccine and the probe where they are due.
+    fn launch(&mut self, count: usize) -> anyhow::Result<()> {
+        let parts = &self.shape.parts;
+        for step in self.steps..self.steps + count as u64 {
+            match self.vaccine.as_ref().filter(|_| parts.vaccine.is_in(step)) {
+                Some(vaccine) => vaccine.train_graph.replay(&mut self.exec)?,
+                None => self.train_graph.replay(&mut self.exec)?,
+            }
+            if let Some(probe) = self.probe_graph.as_ref().filter(|_| parts.probe.is_in(step)) {
+                probe.replay(&mut self.exec)?;
+            }
+        }
+        self.steps += count as u64;
         Ok(())
     }
 
@@ -165,7 +229,7 @@ impl GpuAgent {
                     clipped_high: row[stat::CLIPPED_HIGH as usize],
                     gradient_norm: row[signal::GRADIENT_NORM as usize],
                     skipped: row[signal::SKIPPED as usize] != 0.0,
-                    parts: part_row(&self.shape, row),
+                    parts: part_row(&self.shape, row, step),
                 }
             })
             .collect())
@@ -178,7 +242,7 @@ impl GpuAgent {
 }
 
 /// The parts' columns of a history row.
-fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
+fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
     let parts = &shape.parts;
     let column = |on: bool, column: u32| on.then(|| row[column as usize]);
     let loss = |on: bool, sample: u32| column(on, signal::SAMPLES + sample);
@@ -200,6 +264,7 @@ fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
         iql_epsilon: column(parts.iql.enabled, signal::IQL_EPSILON),
         v_min: column(parts.iql.adaptive_support, signal::V_MIN),
         v_max: column(parts.iql.adaptive_support, signal::V_MAX),
+        vaccine_cosine: column(parts.vaccine.is_in(step), signal::VACCINE_COSINE),
         td_median: column(parts.confidence.enabled, signal::TD_MEDIAN),
         norm_c51: term(parts.budgeted(), 0),
         norm_cql: term(parts.cql.enabled, 1),
@@ -232,11 +297,18 @@ impl Agent for GpuAgent {
         if !self.adapts_epsilon()? {
             self.exec.upload(self.collector.epsilon, &[epsilon])?;
         }
+        if let Some(vaccine) = &self.vaccine {
+            // It explores as the schedule says: its transitions are to be ordinary ones.
+            self.exec.upload(vaccine.collector.epsilon, &[epsilon])?;
+        }
         for _ in 0..steps {
             if stop.asked() {
                 break;
             }
             self.collect_graph.replay(&mut self.exec)?;
+            if let Some(vaccine) = &self.vaccine {
+                vaccine.collect_graph.replay(&mut self.exec)?;
+            }
         }
         Ok(self.exec.synchronize()?)
     }
@@ -250,10 +322,7 @@ impl Agent for GpuAgent {
         let mut rows = Vec::with_capacity(steps);
         while rows.len() < steps && !stop.asked() {
             let chunk = CHUNK.min(steps - rows.len());
-            for _ in 0..chunk {
-                self.train_graph.replay(&mut self.exec)?;
-            }
-            self.steps += chunk as u64;
+            self.launch(chunk)?;
             // Downloading waits for the chunk; launches of the next one follow at once.
             rows.extend(self.history(chunk)?);
             progress(rows.len());
@@ -290,6 +359,13 @@ impl Agent for GpuAgent {
         let p = self.buffers.parameters;
         self.exec.upload(p.online, online)?;
         Ok(self.exec.upload(p.target, target)?)
+    }
+
+    fn sensitivity(&mut self) -> anyhow::Result<Vec<f32>> {
+        match self.buffers.probe.filter(|_| self.steps >= self.shape.parts.probe.every as u64) {
+            Some(probe) => Ok(self.exec.download(probe.sensitivity)?),
+            None => Ok(Vec::new()),
+        }
     }
 
     fn kept(&mut self) -> anyhow::Result<Kept> {
