@@ -97,3 +97,45 @@ fn auxiliary_heads_match_central_differences() {
         }
     }
 }
+
+/// A held-out gradient along the step's changes nothing; one against it leaves an update that is not against it; one that
+/// is not finite refuses the step.
+#[test]
+fn the_vaccine_takes_away_what_is_against_the_held_out_gradient() {
+    let parts = everything();
+    let batch = full_batch(&parts, 8);
+    let plain = |batch: &C51Batch<f64>| C51Batch {
+        taus: Vec::new(),
+        target_taus: Vec::new(),
+        masks: Vec::new(),
+        ..batch.clone()
+    };
+    let cosine = |metrics: &cpu_path::StepMetrics<f64>| {
+        metrics.kept.iter().find(|(name, _)| *name == "vaccine_cosine").unwrap().1
+    };
+    let mut without = oracle(&parts);
+    without.train_step(&batch).unwrap();
+    let mut along = oracle(&parts);
+    let metrics = along.train_step_against(&batch, Some(&plain(&batch))).unwrap();
+    assert!(cosine(&metrics) > 0.0);
+    assert_eq!(along.export(), without.export());
+
+    // Certain returns at the other end of the support, in the same states.
+    let end = |batch: &C51Batch<f64>, reward: f64| C51Batch {
+        rewards: vec![reward; batch.len()],
+        discounts: vec![0.0; batch.len()],
+        ..batch.clone()
+    };
+    let (high, low) = (end(&batch, 3.0), plain(&end(&batch, -2.0)));
+    let mut against = oracle(&parts);
+    let metrics = against.train_step_against(&high, Some(&low)).unwrap();
+    assert!(cosine(&metrics) < -0.1 && !metrics.skipped);
+    let mut without = oracle(&parts);
+    without.train_step(&high).unwrap();
+    assert_ne!(against.export().online, without.export().online);
+
+    let bad = C51Batch { rewards: vec![f64::NAN; low.len()], ..low };
+    let before = against.export();
+    assert!(against.train_step_against(&high, Some(&bad)).unwrap().skipped);
+    assert_eq!(against.export().m, before.m);
+}

@@ -31,9 +31,15 @@ fn optimizer() -> Optimizer {
 }
 
 fn config(parts: Parts) -> Config {
-    let Parts { cql, iqn, iql, ensemble, confidence, attention, spectral, budgets } = parts;
-    let mut config =
-        Config { cql, iqn, iql, ensemble, confidence, attention, spectral, budgets, ..Config::default() };
+    let mut config = Config::default();
+    config.cql = parts.cql;
+    config.iqn = parts.iqn;
+    config.iql = parts.iql;
+    config.ensemble = parts.ensemble;
+    config.confidence = parts.confidence;
+    config.attention = parts.attention;
+    config.spectral = parts.spectral;
+    config.budgets = parts.budgets;
     (config.model, config.optimizer, config.train.seed) = (shape(), optimizer(), 11);
     config
 }

@@ -7,7 +7,7 @@ use host::embedded;
 use host::error::ExecError;
 use host::exec::Memory;
 use host::profile::random_replay;
-use host::step::{Matmul, Replay, StepBuffers, StepShape, record};
+use host::step::{Matmul, Replay, StepBuffers, StepShape, record, record_probe, record_vaccinated};
 use settings::{Config, Head, Precision};
 
 /// Columns of a history row.
@@ -178,6 +178,46 @@ fn eager_equals_replay_bit_for_bit_with_all_parts() {
     let mut glu = with_parts(96, Precision::Fp32);
     glu.model.head = Head::Glu;
     eager_equals_replay(&glu, Matmul::Rust);
+}
+
+/// Steps with the vaccine, each followed by the probe: eager and replayed alike, and not what plain steps leave.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn vaccinated_steps_and_the_probe_replay_bit_for_bit() {
+    const STEPS: usize = 100;
+    let mut config = with_parts(96, Precision::Tf32);
+    config.vaccine.enabled = true;
+    config.probe.enabled = true;
+    let mut step = Step::new(&config, Matmul::Rust);
+    let held_out = random_replay(&mut step.exec, &step.shape, 1000).unwrap();
+    let rewards: Vec<f32> =
+        step.exec.download(held_out.rewards).unwrap().iter().map(|r| -2.0 * r).collect();
+    step.exec.upload(held_out.rewards, &rewards).unwrap();
+    let (shape, buffers, replay) = (step.shape.clone(), step.buffers, step.replay);
+    let record = |exec: &mut CudaExec| {
+        record_vaccinated(exec, &shape, &buffers, &replay, &held_out)?;
+        record_probe(exec, &shape, &buffers)
+    };
+    let state = |step: &mut Step| {
+        let sensitivity = step.exec.download(buffers.probe.unwrap().sensitivity).unwrap();
+        assert!(sensitivity.iter().all(|&x| x > 0.0 && x.is_finite()));
+        (step.bits(), sensitivity.iter().map(|x| x.to_bits()).collect::<Vec<u32>>())
+    };
+    for _ in 0..STEPS {
+        record(&mut step.exec).unwrap();
+    }
+    let eager = state(&mut step);
+    let graph = Graph::capture(&mut step.exec, record).unwrap();
+    step.rewind().unwrap();
+    for _ in 0..STEPS {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    assert!(state(&mut step) == eager);
+    step.rewind().unwrap();
+    for _ in 0..STEPS {
+        step.eager().unwrap();
+    }
+    assert!(step.bits() != eager.0, "the vaccine left no trace");
 }
 
 /// The quantile fractions are drawn anew in every replay of one graph, and two runs with one seed draw the same.
