@@ -83,6 +83,12 @@ pub fn record<E: Exec>(
     replay: Option<&Replay>,
 ) -> Result<(), ExecError> {
     let draw = replay.is_some();
+    if let Some(parts) = &b.parts
+        && let Some(iqn) = &parts.iqn
+    {
+        exec.after(Lane::IQN, Lane::MAIN)?;
+        iqn::pack(exec, shape, b, iqn)?;
+    }
     attention::fold(exec, shape, b)?;
     // The spectral norm waits for nothing but the last step.
     exec_spectral(exec, shape, b, Lane::GRADIENT)?;
@@ -154,6 +160,7 @@ pub fn record_section<E: Exec>(
             }
             if let Some(iqn) = &parts.iqn {
                 exec.after(Lane::IQN, Lane::MAIN)?;
+                iqn::pack(exec, shape, b, iqn)?;
                 iqn::head(exec, shape, b, parts, iqn, replay.is_some())?;
                 iqn::trunk(exec, shape, b, parts, iqn)?;
                 exec.after(Lane::MAIN, Lane::IQN)?;
