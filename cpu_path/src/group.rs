@@ -55,6 +55,13 @@ impl Weights {
         Self { tensors: self.tensors.iter().map(|(name, t)| (name.clone(), t.detach())).collect() }
     }
 
+    /// The same with other tensors in the places of some.
+    pub fn replaced(&self, tensors: impl IntoIterator<Item = (String, Tensor)>) -> Self {
+        let mut replaced = self.clone();
+        replaced.tensors.extend(tensors);
+        replaced
+    }
+
     /// The tensor of that name in the layout.
     pub fn get(&self, name: &str) -> candle_core::Result<&Tensor> {
         match self.tensors.get(name) {

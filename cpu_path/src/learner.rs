@@ -1,7 +1,7 @@
 //! The learner: acting, the update, its state. `evaluate` has the losses and gradients of a batch.
 
 use candle_core::{Device, Tensor};
-use settings::{Config, Flat, Layout, ModelShape, Parts};
+use settings::{Config, Flat, Layout, ModelShape, NoisyLayout, Parts};
 
 use crate::attention::Attended;
 use crate::batch::C51Batch;
@@ -13,6 +13,7 @@ use crate::hyper::{Hyper, decimal};
 use crate::init::{init_parameters, init_spectral};
 use crate::network::{Forward, Network};
 use crate::networks::Networks;
+use crate::noisy::with_noise;
 use crate::ops::to_vec;
 use crate::optimizer::clip_scale;
 use crate::real::Real;
@@ -57,6 +58,7 @@ pub struct Learner<T: Real> {
     network: Network<T>,
     pub(crate) support: Support,
     pub(crate) networks: Networks<T>,
+    noise: NoisyLayout,
     /// u of the trunk's two matrices; empty without spectral norm.
     spectral: Vec<Vec<T>>,
     step: u64,
@@ -134,6 +136,7 @@ impl<T: Real> Learner<T> {
         Ok(Self {
             network: Network::new(shape, parts),
             support: Support::new(shape),
+            noise: NoisyLayout::new(shape),
             networks: Networks::new(Flat::new(shape, parts), &start.online, start.target)?,
             shape: shape.clone(),
             parts: parts.clone(),
@@ -170,7 +173,7 @@ impl<T: Real> Learner<T> {
         (self.skipped, self.skipped_in_row)
     }
 
-    /// Sets the learning rate of the steps to come; a schedule calls it before each step.
+    /// Sets the learning rate of the steps to come, before the schedule.
     ///
     /// # Errors
     /// [`CpuError::Setting`] if it is negative or not finite.
@@ -181,12 +184,24 @@ impl<T: Real> Learner<T> {
         Ok(())
     }
 
-    /// Q values and greedy actions of the online network for states [batch, S].
+    /// Q values and greedy actions of the online network for states [batch, S]; noisy heads act by their mu.
     ///
     /// # Errors
     /// A length that is no multiple of S, or a Q value that is not finite.
     pub fn act(&self, states: &[T]) -> Result<Decision<T>, CpuError> {
-        let heads = Heads::<T>::new(&self.run(&self.networks.online().detached(), states)?)?;
+        self.decide(&self.networks.online().detached(), states)
+    }
+
+    /// The same with noisy heads' noise, one draw for all states; `noise` are the factors f(e) of one network.
+    ///
+    /// # Errors
+    /// As [`Learner::act`], or a list of factors that does not fit, or heads without noise.
+    pub fn act_with_noise(&self, states: &[T], noise: &[T]) -> Result<Decision<T>, CpuError> {
+        self.decide(&with_noise(&self.networks.online().detached(), &self.noise, noise)?, states)
+    }
+
+    fn decide(&self, weights: &Weights, states: &[T]) -> Result<Decision<T>, CpuError> {
+        let heads = Heads::<T>::new(&self.run(weights, states)?)?;
         let (batch, q) = (heads.batch(), heads.q_values(&self.support));
         let mut decision = Decision {
             q: Vec::with_capacity(batch * self.shape.actions()),
@@ -309,7 +324,8 @@ impl<T: Real> Learner<T> {
         let scale = clip_scale(evaluation.gradient_norm, self.hyper.max_grad_norm);
         let mut steps = vec![(&evaluation.gradient[..], scale)];
         steps.extend(evaluation.own.iter().map(|g| (&g.gradient[..], g.scale)));
-        self.networks.update(&self.hyper, self.step + 1, &steps)?;
+        let hyper = Hyper { lr: self.hyper.rate(self.step + 1), ..self.hyper.clone() };
+        self.networks.update(&hyper, self.step + 1, &steps)?;
         self.step += 1;
         self.skipped_in_row = 0;
         Ok(true)
@@ -346,6 +362,11 @@ impl<T: Real> Learner<T> {
         self.skipped = state.skipped;
         self.skipped_in_row = state.skipped_in_row;
         Ok(())
+    }
+
+    /// A network's weights in a step: with the noise of these factors where the heads are noisy.
+    pub(crate) fn noisy(&self, weights: &Weights, factors: &[T]) -> Result<Weights, CpuError> {
+        if self.shape.noisy { with_noise(weights, &self.noise, factors) } else { Ok(weights.clone()) }
     }
 
     /// Forward pass on host states [batch, S].

@@ -33,6 +33,7 @@ pub mod market;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod noisy;
 pub mod philox_fill;
 pub mod regression;
 pub mod sample_gather;
@@ -61,7 +62,7 @@ pub type Outcome = Result<(), ExecError>;
 macro_rules! for_each_body {
     ($harness:ident) => {
         $harness! {
-            adam_ema { one_step, skips_and_recovers, leaves_the_rest_alone, is_reproducible }
+            adam_ema { one_step, schedule, skips_and_recovers, leaves_the_rest_alone, is_reproducible }
             adam_cases {
                 c36_eps_outside_the_root, c38_one_global_norm, c40_average_in_f32, c46_lr_between_launches,
                 c48_resume
@@ -83,13 +84,14 @@ macro_rules! for_each_body {
             golden_full { rust_products, library_products }
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
-            gradient_norm { whole_gradient, split_gradient, non_finite_shows }
+            gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
             iql_loss { random_batches }
             iqn { fp32, tf32, bf16 }
             learner_signals { means_norms_and_counters }
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
+            noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
             regression { barrier, shuffle }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }

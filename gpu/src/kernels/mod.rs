@@ -18,6 +18,7 @@ pub mod learner_signals;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod noisy;
 pub mod philox_fill;
 pub mod regression;
 pub mod sample_gather;
@@ -122,6 +123,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &market_count::MarketCount::DECL,
     &market_observe::MarketObserve::DECL,
     &market_step::MarketStep::DECL,
+    &noisy::NoisyCompose::DECL,
+    &noisy::NoisyFactors::DECL,
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,

@@ -6,6 +6,7 @@ pub mod collect;
 pub mod iql;
 pub mod iqn;
 pub mod network;
+pub mod noisy;
 pub mod parts;
 pub mod record;
 pub mod shape;

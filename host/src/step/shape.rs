@@ -194,6 +194,16 @@ impl StepShape {
         p.cql.enabled || p.iqn.enabled || p.iql.enabled || p.attention.enabled
     }
 
+    /// Whether the products write the gradient itself: one split, one term, no factors.
+    pub fn whole_gradient(&self) -> bool {
+        self.splits == 1 && !self.has_parts() && self.scaled() == self.layout.len
+    }
+
+    /// First parameter whose gradient has a factor (`gradient_norm`); the main group's length for none.
+    pub fn scaled(&self) -> usize {
+        self.layout.sigma
+    }
+
     /// Whether the heads are gated linear units.
     pub fn glu(&self) -> bool {
         self.model.head == Head::Glu
@@ -217,6 +227,11 @@ impl StepShape {
     /// Floats of the trunk, which come first in the flat buffer.
     pub fn trunk_len(&self) -> usize {
         self.layout.heads1_weight
+    }
+
+    /// Floats of the heads' mu, and of their sigma where they are noisy.
+    pub fn heads_len(&self) -> usize {
+        self.layout.sigma - self.layout.heads1_weight
     }
 
     /// Rows of the target network's pass: s and s' where the value networks need Q(s, a), else s'.
