@@ -81,6 +81,9 @@ impl<T: Real> Learner<T> {
             own.push(OwnGradient::new(Group::Attention, gradient, max_norm));
         }
         let iql = if self.parts.iql.enabled { Some(self.iql(batch, &passes, &mut own)?) } else { None };
+        if let Some(mask) = &self.mask {
+            terms.iter_mut().for_each(|(_, gradient)| mask.apply(gradient));
+        }
         let (terms, gradient) = combine(terms, &self.parts.budgets, max_norm);
 
         let log_probabilities: Vec<T> = to_vec(&ce.log_probabilities)?;

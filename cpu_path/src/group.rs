@@ -165,6 +165,15 @@ impl<T: Real> ParameterGroup<T> {
         Ok(())
     }
 
+    /// Changes parameters and both moments in place, each in the flat layout.
+    pub fn edit_all(&mut self, mut change: impl FnMut(&mut [T])) -> Result<(), CpuError> {
+        change(&mut self.values);
+        change(&mut self.adam.m);
+        change(&mut self.adam.v);
+        self.weights = Weights::variable(&self.layout, &self.values)?;
+        Ok(())
+    }
+
     /// Replaces parameters and moments, all in the flat layout.
     pub fn restore(&mut self, values: Vec<T>, adam: Adam<T>) -> Result<(), CpuError> {
         check_len("flat first moments", adam.m.len(), self.layout.len)?;

@@ -1,7 +1,7 @@
 //! The learner: acting, the update, its state. `evaluate` has the losses and gradients of a batch.
 
 use candle_core::{Device, Tensor};
-use settings::{Config, Flat, Layout, ModelShape, NoisyLayout, Parts};
+use settings::{Config, Flat, Layout, ModelShape, NoisyLayout, Parts, Pruning};
 
 use crate::attention::Attended;
 use crate::batch::C51Batch;
@@ -16,6 +16,7 @@ use crate::networks::Networks;
 use crate::noisy::with_noise;
 use crate::ops::to_vec;
 use crate::optimizer::clip_scale;
+use crate::pruning::Mask;
 use crate::real::Real;
 use crate::spectral::{self, PowerStep};
 use crate::state::LearnerState;
@@ -61,6 +62,8 @@ pub struct Learner<T: Real> {
     noise: NoisyLayout,
     /// u of the trunk's two matrices; empty without spectral norm.
     spectral: Vec<Vec<T>>,
+    /// What is pruned, where pruning is on.
+    pub(crate) mask: Option<Mask>,
     step: u64,
     skipped: u64,
     skipped_in_row: u32,
@@ -80,7 +83,8 @@ impl<T: Real> Learner<T> {
     /// # Errors
     /// A shape or a setting that cannot work, with key and value.
     pub fn from_config(config: &Config) -> Result<Self, CpuError> {
-        Self::initial(&config.model, &config.parts(), &config.optimizer, config.train.seed)
+        let learner = Self::initial(&config.model, &config.parts(), &config.optimizer, config.train.seed)?;
+        Ok(learner.with_pruning(&config.pruning))
     }
 
     fn initial(
@@ -142,10 +146,17 @@ impl<T: Real> Learner<T> {
             parts: parts.clone(),
             hyper,
             spectral,
+            mask: None,
             step: 0,
             skipped: 0,
             skipped_in_row: 0,
         })
+    }
+
+    /// The learner with pruning, where the settings say so; nothing is pruned yet.
+    pub fn with_pruning(mut self, pruning: &Pruning) -> Self {
+        self.mask = pruning.enabled.then(|| Mask::new(pruning, self.layout()));
+        self
     }
 
     /// Shape of the network.
@@ -278,7 +289,26 @@ impl<T: Real> Learner<T> {
         Ok(steps)
     }
 
-    /// One training step: spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.
+    /// Pruning, at the steps that begin with one: the smallest weights become zero, their moments too.
+    ///
+    /// # Errors
+    /// A tensor operation that failed.
+    pub fn prune(&mut self) -> Result<(), CpuError> {
+        // Steps begun, as the device counts them.
+        let step = self.step + self.skipped;
+        let Some(mask) = self.mask.as_mut().filter(|mask| mask.due(step)) else { return Ok(()) };
+        let main = self.networks.main();
+        mask.grow(step, main.layout(), main.values());
+        let mask = &*mask;
+        self.networks.edit_main_all(|values| mask.clear(values))
+    }
+
+    /// Fraction of pruned weights of each matrix, by name; empty without pruning.
+    pub fn sparsity(&self) -> Vec<(String, f64)> {
+        self.mask.as_ref().map_or(Vec::new(), |mask| mask.sparsity(self.layout()))
+    }
+
+    /// One training step: pruning, spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.
     ///
     /// A gradient norm that is not finite, of any term or group, skips the update of all and is counted
     /// ([`Learner::skipped`]).
@@ -287,6 +317,7 @@ impl<T: Real> Learner<T> {
     /// A batch whose lengths or actions do not fit the shape.
     pub fn train_step(&mut self, batch: &C51Batch<T>) -> Result<StepMetrics<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
+        self.prune()?;
         let sigmas = self.limit_spectrum()?.iter().map(|s| s.sigma).collect();
         let evaluation = self.evaluate(batch)?;
         let skipped = !self.apply(&evaluation)?;
@@ -339,6 +370,7 @@ impl<T: Real> Learner<T> {
             m: self.networks.gather(|g| &g.adam().m),
             v: self.networks.gather(|g| &g.adam().v),
             spectral: self.spectral.concat(),
+            pruned: self.mask.as_ref().map_or(Vec::new(), |mask| mask.pruned.clone()),
             step: self.step,
             skipped: self.skipped,
             skipped_in_row: self.skipped_in_row,
@@ -351,7 +383,12 @@ impl<T: Real> Learner<T> {
     /// A vector of the wrong length, or a value that no run can have written.
     pub fn import(&mut self, state: LearnerState<T>) -> Result<(), CpuError> {
         state.check(self.networks.flat(), self.spectral.iter().map(Vec::len).sum())?;
+        let masked = self.mask.as_ref().map_or(0, |mask| mask.pruned.len());
+        check_len("learner state: pruned", state.pruned.len(), masked)?;
         self.networks.restore(&state.online, state.target, &state.m, &state.v)?;
+        if let Some(mask) = &mut self.mask {
+            mask.pruned = state.pruned;
+        }
         let mut rest = &state.spectral[..];
         for u in &mut self.spectral {
             let (own, behind) = rest.split_at(u.len());

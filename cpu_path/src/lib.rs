@@ -7,7 +7,7 @@
 //!
 //! Map: `network` is the forward pass (with `attention` and the `glu` heads), `noisy` the heads' noise, `distribution` what is
 //! read from it without a gradient; `c51`, `cql`, `iqn` and `iql` are the losses, `terms` their shares of the gradient, `spectral` the
-//! limit on the trunk; `group` is a set of parameters with an Adam of its own, `networks` all of them with the target,
+//! limit on the trunk, `pruning` its masks; `group` is a set of parameters with an Adam of its own, `networks` all of them with the target,
 //! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step. A
 //! further loss term is a module beside `c51` and, if it has a network of its own, one more [`settings::Group`].
 
@@ -32,6 +32,7 @@ pub mod noisy;
 pub mod nstep;
 pub mod ops;
 pub mod optimizer;
+pub mod pruning;
 mod real;
 pub mod spectral;
 mod state;

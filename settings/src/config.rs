@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::ModelShape;
 use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
+use crate::pruning::Pruning;
 use crate::schedule::Schedule;
 
 /// What is wrong with a configuration; the text names the key and the value.
@@ -334,6 +335,8 @@ pub struct Config {
     pub spectral: Spectral,
     /// Shares of the terms in the gradient.
     pub budgets: Budgets,
+    /// Pruning of the main network's weights.
+    pub pruning: Pruning,
     /// Collection.
     pub collect: Collect,
     /// Split by time.
@@ -423,6 +426,7 @@ impl Config {
         self.model.check().map_err(ConfigError::Invalid)?;
         self.parts().check(&self.model)?;
         self.optimizer.check_schedule()?;
+        self.pruning.check(&self.train)?;
         let at_least = |key: &str, value: usize, low: usize, high: usize| {
             if (low..=high).contains(&value) {
                 Ok(())

@@ -10,6 +10,7 @@ pub mod data;
 pub mod golden;
 #[path = "../../gpu/tests/machine/mod.rs"]
 pub mod machine;
+pub mod oracle_step;
 pub mod rows;
 
 pub mod adam_cases;
@@ -34,7 +35,9 @@ pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
 pub mod noisy;
+pub mod noisy_step;
 pub mod philox_fill;
+pub mod prune;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -92,7 +95,9 @@ macro_rules! for_each_body {
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
             noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
+            noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
+            prune { smallest_first, extreme_values, steps }
             regression { barrier, shuffle }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }

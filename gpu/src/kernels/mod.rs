@@ -20,6 +20,7 @@ pub mod market_observe;
 pub mod market_step;
 pub mod noisy;
 pub mod philox_fill;
+pub mod prune;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -128,6 +129,10 @@ pub const KERNELS: &[&KernelDecl] = &[
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,
+    &prune::PruneApply::DECL,
+    &prune::PruneBegin::DECL,
+    &prune::PruneDigits::DECL,
+    &prune::PruneTies::DECL,
     &regression::DivergingBarrier::DECL,
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,

@@ -12,6 +12,7 @@ use crate::error::ExecError;
 use crate::exec::Memory;
 use crate::step::noisy::NoiseBuffers;
 use crate::step::parts::{PartBuffers, SpectralBuffers};
+use crate::step::prune::PruneBuffers;
 use crate::step::shape::StepShape;
 
 /// Flat parameter-shaped buffers, `[flat.len]` each; the main network comes first.
@@ -207,6 +208,8 @@ pub struct StepBuffers {
     pub factors: Buf<f32>,
     /// Noise of the heads, where they are noisy.
     pub noise: Option<NoiseBuffers>,
+    /// Pruning, where it is on.
+    pub pruning: Option<PruneBuffers>,
 }
 
 impl StepBuffers {
@@ -229,6 +232,14 @@ impl StepBuffers {
     /// Starts the power iterations of the spectral norm anew, where it is on.
     pub fn start_spectral(&self, memory: &mut impl Memory, shape: &StepShape) -> Result<(), ExecError> {
         self.spectral.as_ref().map_or(Ok(()), |spectral| spectral.start(memory, shape))
+    }
+
+    /// Nothing is pruned; the noise is written by the step.
+    pub fn start_factors(&self, memory: &mut impl Memory) -> Result<(), ExecError> {
+        if let Some(pruning) = &self.pruning {
+            memory.upload(pruning.zeros, &vec![0; pruning.zeros.len()])?;
+        }
+        memory.upload(self.factors, &vec![1.0; self.factors.len()])
     }
 
     /// Allocates all buffers, zeroed, and writes support and hyper-parameters.
@@ -286,8 +297,9 @@ impl StepBuffers {
             } else {
                 None
             },
+            pruning: if shape.pruning.enabled { Some(PruneBuffers::alloc(memory, shape)?) } else { None },
         };
-        memory.upload(buffers.factors, &vec![1.0; buffers.factors.len()])?;
+        buffers.start_factors(memory)?;
         memory.upload(buffers.support, &[shape.model.v_min, shape.model.v_max])?;
         memory.upload(buffers.hyper, &hyper_words(optimizer))?;
         Ok(buffers)

@@ -1,7 +1,7 @@
 //! Shapes of a training step: everything the buffers and the record functions derive from the configuration.
 
 use settings::model::pad4;
-use settings::{Config, Flat, Group, Head, Layout, ModelShape, Parts, Precision};
+use settings::{Config, Flat, Group, Head, Layout, ModelShape, Parts, Precision, Pruning};
 
 /// Who computes the matrix products.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct StepShape {
     pub parts: Parts,
     /// Where all groups' tensors lie.
     pub flat: Flat,
+    /// Pruning of the main group's weights.
+    pub pruning: Pruning,
     /// B.
     pub batch: usize,
     /// Row stride of states: S padded to a multiple of 4.
@@ -183,6 +185,7 @@ impl StepShape {
             layout,
             flat,
             parts,
+            pruning: config.pruning.clone(),
             model,
         }
     }
@@ -201,7 +204,7 @@ impl StepShape {
 
     /// First parameter whose gradient has a factor (`gradient_norm`); the main group's length for none.
     pub fn scaled(&self) -> usize {
-        self.layout.sigma
+        if self.pruning.enabled { 0 } else { self.layout.sigma }
     }
 
     /// Whether the heads are gated linear units.

@@ -264,6 +264,10 @@ impl Agent for CpuAgent<'_> {
         Ok(self.learner.import(state)?)
     }
 
+    fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {
+        Ok(self.learner.sparsity())
+    }
+
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {
         Ok(self.learner.skipped().1.into())
     }
