@@ -189,10 +189,11 @@ pub fn prune_digits(
         let key = if inside { key(params.get(at), mask.get(at)) } else { 0 };
         let agrees = inside && (round == 0 || (key ^ prefix) >> (shift + BITS) == 0);
         // Lane d gets the lanes whose digit is d: those that agree with d in each of its bits.
+        let digit = (key >> shift) & (DIGITS - 1);
         let mut same = warp::ballot(agrees);
         let mut bit = 0;
         while bit < BITS {
-            let set = warp::ballot((key >> (shift + bit)) & 1 == 1);
+            let set = warp::ballot((digit >> bit) & 1 == 1);
             same &= if (lane >> bit) & 1 == 1 { set } else { !set };
             bit += 1;
         }
