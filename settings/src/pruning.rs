@@ -105,8 +105,8 @@ mod tests {
         let due: Vec<u64> = (0..100).filter(|&step| p.due(step)).collect();
         assert_eq!(due, [10, 14, 18, 22, 26]);
         let zeros: Vec<usize> = due.iter().map(|&step| p.zeros(step, 1000)).collect();
-        // 800 (1 - (11/15)^3), 800 (1 - (7/15)^3), 800 (1 - (3/15)^3).
-        assert_eq!(zeros, [0, 484, 719, 794, 800]);
+        // 800 (1 - (11/15)^3) = 484.504, 800 (1 - (7/15)^3) = 718.696, 800 (1 - (3/15)^3) = 793.6.
+        assert_eq!(zeros, [0, 485, 719, 794, 800]);
         assert_eq!((p.zeros(0, 7), p.zeros(u64::MAX, 7)), (0, 6));
         assert!(!Pruning { enabled: false, ..p }.due(10));
     }
