@@ -1,7 +1,7 @@
 //! The learner: acting, the update, its state. `evaluate` has the losses and gradients of a batch.
 
 use candle_core::{Device, Tensor};
-use settings::{Config, Flat, Layout, ModelShape, NoisyLayout, Parts, Pruning};
+use settings::{Config, Flat, Layout, ModelShape, NoisyLayout, Parts};
 
 use crate::attention::Attended;
 use crate::batch::C51Batch;
@@ -153,12 +153,6 @@ impl<T: Real> Learner<T> {
         })
     }
 
-    /// The learner with pruning, where the settings say so; nothing is pruned yet.
-    pub fn with_pruning(mut self, pruning: &Pruning) -> Self {
-        self.mask = pruning.enabled.then(|| Mask::new(pruning, self.layout()));
-        self
-    }
-
     /// Shape of the network.
     pub fn shape(&self) -> &ModelShape {
         &self.shape
@@ -287,25 +281,6 @@ impl<T: Real> Learner<T> {
             })?;
         }
         Ok(steps)
-    }
-
-    /// Pruning, at the steps that begin with one: the smallest weights become zero, their moments too.
-    ///
-    /// # Errors
-    /// A tensor operation that failed.
-    pub fn prune(&mut self) -> Result<(), CpuError> {
-        // Steps begun, as the device counts them.
-        let step = self.step + self.skipped;
-        let Some(mask) = self.mask.as_mut().filter(|mask| mask.due(step)) else { return Ok(()) };
-        let main = self.networks.main();
-        mask.grow(step, main.layout(), main.values());
-        let mask = &*mask;
-        self.networks.edit_main_all(|values| mask.clear(values))
-    }
-
-    /// Fraction of pruned weights of each matrix, by name; empty without pruning.
-    pub fn sparsity(&self) -> Vec<(String, f64)> {
-        self.mask.as_ref().map_or(Vec::new(), |mask| mask.sparsity(self.layout()))
     }
 
     /// One training step: pruning, spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.

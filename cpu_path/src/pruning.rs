@@ -2,6 +2,8 @@
 
 use settings::{Layout, Pruning};
 
+use crate::error::CpuError;
+use crate::learner::Learner;
 use crate::real::Real;
 
 /// Settings, and which parameters of the main group are pruned.
@@ -60,6 +62,33 @@ impl Mask {
             (t.name.clone(), pruned as f64 / t.len() as f64)
         };
         Pruning::matrices(layout).map(share).collect()
+    }
+}
+
+impl<T: Real> Learner<T> {
+    /// The learner with pruning, where the settings say so; nothing is pruned yet.
+    pub fn with_pruning(mut self, pruning: &Pruning) -> Self {
+        self.mask = pruning.enabled.then(|| Mask::new(pruning, self.layout()));
+        self
+    }
+
+    /// Pruning, at the steps that begin with one: the smallest weights become zero, their moments too.
+    ///
+    /// # Errors
+    /// A tensor operation that failed.
+    pub fn prune(&mut self) -> Result<(), CpuError> {
+        // Steps begun, as the device counts them.
+        let step = self.step() + self.skipped().0;
+        let Some(mask) = self.mask.as_mut().filter(|mask| mask.due(step)) else { return Ok(()) };
+        let main = self.networks.main();
+        mask.grow(step, main.layout(), main.values());
+        let mask = &*mask;
+        self.networks.edit_main_all(|values| mask.clear(values))
+    }
+
+    /// Fraction of pruned weights of each matrix, by name; empty without pruning.
+    pub fn sparsity(&self) -> Vec<(String, f64)> {
+        self.mask.as_ref().map_or(Vec::new(), |mask| mask.sparsity(self.layout()))
     }
 }
 

@@ -3,7 +3,8 @@
 //! SPEC section 4; Kingma and Ba (2015), Loshchilov and Hutter (2019) for the decoupled decay:
 //! g *= min(1, c / (norm + 1e-6)); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 //! p -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + wd p); target += tau (p - target).
-//! lr follows its schedule (`schedule`). 1 - b^t is computed in f64 as -expm1(t ln b): in f32 it loses most of its digits in the first steps.
+//! lr follows its schedule (`schedule`). 1 - b^t is computed in f64 as -expm1(t ln b): in f32 it loses most of its digits
+//! in the first steps.
 //!
 //! A norm that is not finite skips the whole update, target included, and Adam's counter; `step_signals` counts it.
 
