@@ -18,7 +18,9 @@ pub mod learner_signals;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod noisy;
 pub mod philox_fill;
+pub mod prune;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -131,9 +133,15 @@ pub const KERNELS: &[&KernelDecl] = &[
     &market_count::MarketCount::DECL,
     &market_observe::MarketObserve::DECL,
     &market_step::MarketStep::DECL,
+    &noisy::NoisyCompose::DECL,
+    &noisy::NoisyFactors::DECL,
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,
+    &prune::PruneApply::DECL,
+    &prune::PruneBegin::DECL,
+    &prune::PruneDigits::DECL,
+    &prune::PruneTies::DECL,
     &regression::DivergingBarrier::DECL,
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,

@@ -17,6 +17,7 @@ use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
 use crate::step::network::{Network, View};
+use crate::step::noisy::NoiseBuffers;
 use crate::step::shape::StepShape;
 
 /// The market's bars in device memory; one copy serves all environments and parts.
@@ -91,6 +92,8 @@ pub struct Collector {
     activations: Activations,
     /// The attention's folded matrices and contexts, where it is on.
     attention: Option<(Folded, Context)>,
+    /// Noise of the heads, where they are noisy; a backtest acts without.
+    noise: Option<NoiseBuffers>,
     /// Log rows `[E, log_rows, LOG_FIELDS]`.
     pub log: Buf<f64>,
     /// Exploration rate, one value.
@@ -153,6 +156,10 @@ impl Collector {
                 )),
                 false => None,
             },
+            noise: match shape.model.noisy && !backtest {
+                true => Some(NoiseBuffers::alloc(memory, shape, 1, &format!("{name}.noise"))?),
+                false => None,
+            },
             log: memory.alloc(&format!("{name}.log"), e * input.log_rows.max(1) * LOG_FIELDS as usize)?,
             epsilon: memory.alloc(&format!("{name}.epsilon"), 1)?,
             support: filled(memory, &format!("{name}.support"), &[shape.model.v_min, shape.model.v_max])?,
@@ -177,6 +184,13 @@ impl Collector {
         online: Buf<f32>,
     ) -> Result<(), ExecError> {
         let x = View::new(self.states, shape.stride);
+        let mut heads = online;
+        if let Some(noise) = &self.noise {
+            // Beside the trunk.
+            exec.after(Lane::TARGET, Lane::MAIN)?;
+            noise.acting(exec, Lane::TARGET, shape, self.clock, online)?;
+            heads = noise.online();
+        }
         Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
         if let Some((folded, context)) = &self.attention {
             // Folded anew in every step: some microseconds beside the environments, and never stale.
@@ -185,7 +199,10 @@ impl Collector {
             attention::context_of(exec, shape, lane, folded, 0, context, e, self.states)?;
             attention::apply_to(exec, shape, lane, folded, 0, context, &self.activations, online)?;
         }
-        Network { exec, shape, parameters: online }.heads(Lane::MAIN, &self.activations)?;
+        if self.noise.is_some() {
+            exec.after(Lane::MAIN, Lane::TARGET)?;
+        }
+        Network { exec, shape, parameters: heads }.heads(Lane::MAIN, &self.activations)?;
         self.record_q(exec, shape)?;
         exec.launch(
             Lane::MAIN,

@@ -17,7 +17,7 @@ use crate::step::network::{Network, Planes, View};
 use crate::step::parts::SpectralBuffers;
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
-use crate::step::{attention, iql, iqn};
+use crate::step::{attention, iql, iqn, noisy};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,7 @@ pub fn record<E: Exec>(
         iqn::pack(exec, shape, b, iqn)?;
     }
     attention::fold(exec, shape, b)?;
+    noisy::step(exec, shape, b, draw)?;
     // The spectral norm waits for nothing but the last step.
     exec_spectral(exec, shape, b, Lane::GRADIENT)?;
     if let Some(replay) = replay {
@@ -146,6 +147,7 @@ pub fn record_section<E: Exec>(
         Section::Spectral => exec_spectral(exec, shape, b, Lane::MAIN),
         Section::Forward => {
             attention::fold(exec, shape, b)?;
+            noisy::step(exec, shape, b, replay.is_some())?;
             attention::context(exec, shape, b)?;
             features(exec, shape, b)?;
             heads(exec, shape, b)
@@ -285,8 +287,12 @@ fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
 
 /// The heads of both networks; joins the target's lane.
 fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
-    Network { exec, shape, parameters: b.parameters.target }.heads(Lane::TARGET, &b.target)?;
-    Network { exec, shape, parameters: b.parameters.online }.heads(Lane::MAIN, &b.online)?;
+    if b.noise.is_some() {
+        exec.after(Lane::TARGET, noisy::LANE)?;
+        exec.after(Lane::MAIN, noisy::LANE)?;
+    }
+    Network { exec, shape, parameters: b.target_heads() }.heads(Lane::TARGET, &b.target)?;
+    Network { exec, shape, parameters: b.online_heads() }.heads(Lane::MAIN, &b.online)?;
     exec.after(Lane::MAIN, Lane::TARGET)
 }
 
@@ -375,7 +381,7 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
         let shift = t * shape.splits * shape.layout.len;
         Layer { weight: layer.weight + shift, bias: layer.bias + shift, ..layer }
     };
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.online_heads() };
 
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let mut gradients = Vec::new();
@@ -405,6 +411,7 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
         layers.push((shape.heads1, d_pre(&b.c51), None, raw));
     }
     network.backward(Lane::MAIN, rows, &layers)?;
+    network.parameters = b.parameters.online;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     attention::backward(network.exec, shape, b)?;
     network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.trunk2, d_h2(t), h1)))?;
