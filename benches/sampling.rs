@@ -47,6 +47,7 @@ fn batches(bench: &mut Bench, words: Buf<u64>) -> Result<(), ExecError> {
         batch: BATCH as u32,
         stride: STRIDE as u32,
         capacity: CAPACITY as u32,
+        pending: 0,
         seed: 0,
         clock_words: words.into(),
         ring_words: ring_words.into(),

@@ -32,6 +32,7 @@ pub mod nstep;
 pub mod ops;
 pub mod optimizer;
 mod real;
+pub mod replay;
 pub mod spectral;
 mod state;
 pub mod terms;

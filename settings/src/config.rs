@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::ModelShape;
 use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
+use crate::replay::Replay;
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -323,6 +324,8 @@ pub struct Config {
     pub budgets: Budgets,
     /// Collection.
     pub collect: Collect,
+    /// Sampling from the replay ring, n-step returns.
+    pub replay: Replay,
     /// Split by time.
     pub split: Split,
     /// Market environment.
@@ -431,6 +434,7 @@ impl Config {
                 self.collect.capacity, self.collect.environments
             )));
         }
+        self.replay.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

@@ -33,7 +33,10 @@ pub mod market;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod n_step;
 pub mod philox_fill;
+pub mod priority_sample;
+pub mod priority_tree;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -90,9 +93,12 @@ macro_rules! for_each_body {
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
+            n_step { random_episodes, contract }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
+            priority_sample { slots_and_rows, no_empty_slot, edges_of_the_total, weights, no_total_shows, c20_zero_leaves, c22_no_drift }
+            priority_tree { updates, skipped_steps, insertion, c24_duplicates_and_eps }
             regression { barrier, shuffle }
-            sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
+            sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, without_the_newest, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
             spectral_norm {
                 random_matrices, a_matrix_within_the_bound_keeps_its_bits, zero_gives_sigma_zero_and_keeps_u,

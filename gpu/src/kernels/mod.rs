@@ -18,7 +18,11 @@ pub mod learner_signals;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod n_step;
 pub mod philox_fill;
+pub mod priority;
+pub mod priority_sample;
+pub mod priority_tree;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -122,9 +126,14 @@ pub const KERNELS: &[&KernelDecl] = &[
     &market_count::MarketCount::DECL,
     &market_observe::MarketObserve::DECL,
     &market_step::MarketStep::DECL,
+    &n_step::NStepWindow::DECL,
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,
+    &priority_sample::ImportanceWeights::DECL,
+    &priority_sample::PrioritySample::DECL,
+    &priority_tree::PriorityInsert::DECL,
+    &priority_tree::PriorityUpdate::DECL,
     &regression::DivergingBarrier::DECL,
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,

@@ -8,10 +8,12 @@ pub mod iqn;
 pub mod network;
 pub mod parts;
 pub mod record;
+pub mod replay;
 pub mod shape;
 pub mod update;
 
 pub use buffers::{Activations, Replay, StepBuffers};
 pub use collect::{Collector, CollectorInput, TableBuffers};
 pub use record::{Section, record, record_section};
+pub use replay::Priorities;
 pub use shape::{Matmul, StepShape};
