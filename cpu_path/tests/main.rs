@@ -8,5 +8,6 @@ mod learner;
 mod optimizer_cases;
 mod parts;
 mod parts_cases;
+mod replay;
 mod support;
 mod transition_cases;

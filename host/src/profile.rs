@@ -187,8 +187,7 @@ pub fn random_replay(memory: &mut impl Memory, shape: &StepShape, capacity: usiz
     memory.upload(replay.words, &[capacity as u64, 0])?;
     if let Some(tree) = replay.priorities {
         // Priorities of a run some way on: most are small.
-        let leaves: Vec<f32> =
-            (0..capacity).map(|i| 0.02 + philox::uniform(word(i, 2)[1]).powi(3)).collect();
+        let leaves: Vec<f32> = (0..capacity).map(|i| 0.02 + philox::uniform(word(i, 2)[1]).powi(3)).collect();
         tree.set(memory, &leaves)?;
     }
     Ok(replay)

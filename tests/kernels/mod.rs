@@ -38,6 +38,7 @@ pub mod philox_fill;
 pub mod priority_sample;
 pub mod priority_tree;
 pub mod regression;
+pub mod replay_step;
 pub mod sample_gather;
 pub mod select_action;
 pub mod spectral_norm;
@@ -95,9 +96,13 @@ macro_rules! for_each_body {
             market_step { truncated_episodes, ruined_accounts, backtest_log }
             n_step { random_episodes, contract }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
-            priority_sample { slots_and_rows, no_empty_slot, edges_of_the_total, weights, no_total_shows, c20_zero_leaves, c22_no_drift }
+            priority_sample {
+                slots_and_rows, no_empty_slot, edges_of_the_total, weights, no_total_shows, c20_zero_leaves,
+                c22_two_leaves_left
+            }
             priority_tree { updates, skipped_steps, insertion, c24_duplicates_and_eps }
             regression { barrier, shuffle }
+            replay_step { prioritized_n_step, all_parts, a_skipped_step_keeps_its_priorities, uniform_n_step }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, without_the_newest, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
             spectral_norm {

@@ -1,7 +1,7 @@
 //! Bodies for `n_step_window`.
 
-use gpu::kernels::n_step::reference::{Step, transition};
 use gpu::kernels::n_step::NStepWindow;
+use gpu::kernels::n_step::reference::{Step, transition};
 use gpu::kernels::sample_gather::ring;
 use gpu::market::{TERMINATED, TRUNCATED};
 use gpu::reference::Bounded;
@@ -34,8 +34,13 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
                     .map(|_| {
                         let end = random.uniform() < ends;
                         // Both at once on some.
-                        let (terminated, truncated) = (end && random.bits() % 2 == 0, end && random.bits() % 3 > 0);
-                        Step { reward: random.normal(1.0), terminated, truncated: truncated || (end && !terminated) }
+                        let (terminated, truncated) =
+                            (end && random.bits() % 2 == 0, end && random.bits() % 3 > 0);
+                        Step {
+                            reward: random.normal(1.0),
+                            terminated,
+                            truncated: truncated || (end && !terminated),
+                        }
                     })
                     .collect()
             })
@@ -60,7 +65,8 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
                 for c in 0..stride {
                     s[at * stride + c] = observation(e, step, c);
                 }
-                f[e] = if now.terminated { TERMINATED } else { 0 } | if now.truncated { TRUNCATED } else { 0 };
+                f[e] =
+                    if now.terminated { TERMINATED } else { 0 } | if now.truncated { TRUNCATED } else { 0 };
             }
             b.upload(rewards, &r)?;
             b.upload(discounts, &d)?;
@@ -106,7 +112,8 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
 
 /// Windows that do not fit into the ring are refused: a step would write into its own.
 pub fn contract<B: Backend>(b: &mut B) -> Outcome {
-    let (words, flags, ages) = (put(b, "ring", &[0u64; 4])?, put(b, "flags", &[0u32; 4])?, put(b, "ages", &[0u32; 4])?);
+    let (words, flags, ages) =
+        (put(b, "ring", &[0u64; 4])?, put(b, "flags", &[0u32; 4])?, put(b, "ages", &[0u32; 4])?);
     let rows = put(b, "rows", &[0.0f32; 44])?;
     let launched = launch(
         b,

@@ -115,7 +115,10 @@ impl Tree {
         let (mut leaves, sums) = (b.download(self.leaves)?, b.download(self.sums)?);
         for (g, (group, &sum)) in leaves.chunks_exact(self.width).zip(&sums).enumerate() {
             let expected = reference::sum(group);
-            assert!((sum - expected).abs() <= 2f64.powi(-41) * expected, "group {g}: {sum}, expected {expected}");
+            assert!(
+                (sum - expected).abs() <= 2f64.powi(-41) * expected,
+                "group {g}: {sum}, expected {expected}"
+            );
         }
         same_bits("padding", &leaves[self.slots..], &vec![0.0; leaves.len() - self.slots]);
         leaves.truncate(self.slots);
@@ -237,7 +240,11 @@ pub fn insertion<B: Backend>(b: &mut B) -> Outcome {
             tree.insert(b, (cursor, size), (inserted, pending))?;
             reference::insert(&mut expected, (cursor, size), (inserted, pending), 2.5);
             let leaves = tree.checked(b)?;
-            same_bits(&format!("{inserted} into {slots}, {pending} pending, step {step}"), &leaves, &expected);
+            same_bits(
+                &format!("{inserted} into {slots}, {pending} pending, step {step}"),
+                &leaves,
+                &expected,
+            );
             cursor = (cursor + inserted) % slots;
             size = (size + inserted).min(slots);
         }

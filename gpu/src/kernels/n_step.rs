@@ -91,7 +91,16 @@ pub fn n_step_window(
         }
         if lane == 0 {
             let ended = flags & (TERMINATED | TRUNCATED) != 0;
-            ages.set(e, if ended { 0 } else if age < steps { age + 1 } else { steps });
+            ages.set(
+                e,
+                if ended {
+                    0
+                } else if age < steps {
+                    age + 1
+                } else {
+                    steps
+                },
+            );
         }
     }
 }

@@ -162,11 +162,16 @@ mod tests {
 
     #[test]
     fn a_ring_of_any_size_has_at_most_1024_groups_of_whole_tiles() {
-        for capacity in [1, 127, 128, 129, 4096, 1 << 17, (1 << 17) + 1, 1 << 20, (1 << 20) + 1, 1 << 24, 1 << 30] {
+        for capacity in
+            [1, 127, 128, 129, 4096, 1 << 17, (1 << 17) + 1, 1 << 20, (1 << 20) + 1, 1 << 24, 1 << 30]
+        {
             let (width, groups) = (width(capacity), groups(capacity));
             assert!(width % TILE == 0 && groups <= MAX_GROUPS, "{capacity}: {groups} groups of {width}");
             assert!(u64::from(groups) * u64::from(width) >= u64::from(capacity), "{capacity}");
-            assert!(u64::from(groups - 1) * u64::from(width) < u64::from(capacity), "{capacity}: an empty group");
+            assert!(
+                u64::from(groups - 1) * u64::from(width) < u64::from(capacity),
+                "{capacity}: an empty group"
+            );
         }
         assert_eq!((width(1 << 20), groups(1 << 20)), (1024, 1024));
         assert_eq!((width(1 << 18), groups(1 << 18)), (256, 1024));
@@ -176,7 +181,8 @@ mod tests {
     #[test]
     fn a_walk_takes_the_owner_never_an_empty_item_and_the_last_one_beyond_the_end() {
         let sums = [0.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 3.0, 0.0];
-        for (r, at) in [(-1e-9, 1), (0.0, 1), (0.999, 1), (1.0, 4), (2.999, 4), (3.0, 7), (5.999, 7), (6.0, 7), (9.0, 7)]
+        for (r, at) in
+            [(-1e-9, 1), (0.0, 1), (0.999, 1), (1.0, 4), (2.999, 4), (3.0, 7), (5.999, 7), (6.0, 7), (9.0, 7)]
         {
             let mut walk = Walk::new(r);
             for (i, &sum) in sums.iter().enumerate() {

@@ -226,7 +226,8 @@ pub fn priority_insert(
         let new = f32::from_bits(highest.get(0));
         let ready = if cursor >= pending { cursor - pending } else { cursor + (capacity - pending) };
         // How far a slot is behind another one, in the ring's order.
-        let behind = |slot: u32, start: u32| if slot >= start { slot - start } else { slot + (capacity - start) };
+        let behind =
+            |slot: u32, start: u32| if slot >= start { slot - start } else { slot + (capacity - start) };
         let (first, mut sum) = (group * width, 0.0);
         let mut at = 4 * thread::lane();
         while at < width {

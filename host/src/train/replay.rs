@@ -129,8 +129,7 @@ impl HostReplay {
                 (slots, weights)
             }
             None => {
-                let (pending, complete) =
-                    (self.settings.pending(self.ages.len()), self.complete() as u64);
+                let (pending, complete) = (self.settings.pending(self.ages.len()), self.complete() as u64);
                 // Counted from the oldest slot, which is where the next step writes, once the ring is full.
                 let oldest = if pending > 0 && self.size == self.capacity { self.cursor } else { 0 };
                 let slot = |i: usize| {
