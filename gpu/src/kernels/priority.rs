@@ -135,27 +135,6 @@ pub fn walk_tile(items: [f64; 4], r: f64) -> (u32, f64) {
     (warp::shfl_idx(walk.at, lane), halves(walk.residual, |half| warp::shfl_idx(half, lane)))
 }
 
-/// Sums of eight tiles of leaves from `tile` on, over the own lane's four leaves of each; 0 behind the last tile.
-#[inline(always)]
-pub fn lane_sums(get4: impl Fn(u32) -> [f32; 4], first: u32, tile: u32, tiles: u32) -> [f64; 8] {
-    // All loads before the first use: their latencies overlap.
-    let mut leaves = [[0.0f32; 4]; 8];
-    let mut n = 0;
-    while n < 8 {
-        if tile + (n as u32) < tiles {
-            leaves[n] = get4(first + (tile + n as u32) * TILE + 4 * thread::lane());
-        }
-        n += 1;
-    }
-    let mut sums = [0.0f64; 8];
-    n = 0;
-    while n < 8 {
-        sums[n] = sum4(widen(leaves[n]));
-        n += 1;
-    }
-    sums
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,8 @@
 
 use cuda_std::prelude::*;
 
-use super::priority::{MAX_GROUPS, TILE, Walk, lane_sums, sum4, walk_tile, warp_sums64, widen};
+use super::priority::{MAX_GROUPS, TILE, Walk, sum4, walk_tile, warp_sums64, widen};
+use super::sample_gather::gather_rows;
 use crate::{clock, philox};
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -20,13 +21,16 @@ pub mod reference;
 
 /// Samples per block: one warp each, and as many tiles as the groups have.
 pub const SAMPLES_PER_BLOCK: u32 = MAX_GROUPS / TILE;
+/// Tiles of a group that are looked at together, and their leaves.
+const TILES: u32 = 8;
+const CHUNK: u32 = TILES * TILE;
 
 /// Stratified sampling by the tree and gather. One warp per sample. `stride` (floats) is the row stride of states,
 /// next_states and x, a multiple of 4. The indices do not decrease.
 #[kernel(
     block = 32 * SAMPLES_PER_BLOCK,
     grid = batch.div_ceil(SAMPLES_PER_BLOCK),
-    shared = 8 * SAMPLES_PER_BLOCK,
+    shared = 8 * SAMPLES_PER_BLOCK + 4 * SAMPLES_PER_BLOCK * CHUNK,
     barriers = 1,
     shuffles = 140,
     votes = 4,
@@ -121,36 +125,52 @@ pub fn priority_sample(
         let group = walk.at * TILE + item;
 
         let (first, tiles) = (group * width, width / TILE);
+        let staged = shared::array::<f32>(8 * SAMPLES_PER_BLOCK, SAMPLES_PER_BLOCK * CHUNK);
+        // Every lane copies and reads its own four leaves of each tile.
+        let own = |n: u32| warp * CHUNK + n * TILE + 4 * lane;
         let mut walk = Walk::new(residual);
         tile = 0;
         while tile < tiles {
-            let sums = warp_sums64(lane_sums(|i| leaves.get4(i), first, tile, tiles));
+            // Through shared memory, so that all are on their way together whatever registers there are.
             let mut n = 0;
-            while n < 8 {
-                walk.pass(tile + n as u32, sums[n]);
+            while n < TILES {
+                let (at, bytes) = if tile + n < tiles { (tile + n, 16) } else { (tile, 0) };
+                shared::copy_async16(staged, own(n), &leaves, first + at * TILE + 4 * lane, bytes);
                 n += 1;
             }
-            tile += 8;
+            shared::copy_commit();
+            shared::copy_wait::<0>();
+            let mut sums = [0.0f64; TILES as usize];
+            n = 0;
+            while n < TILES {
+                sums[n as usize] = sum4(widen(staged.get4(own(n))));
+                n += 1;
+            }
+            let sums = warp_sums64(sums);
+            n = 0;
+            while n < TILES {
+                walk.pass(tile + n, sums[n as usize]);
+                n += 1;
+            }
+            tile += TILES;
         }
         let tile = first + walk.at * TILE;
-        let (item, _) = walk_tile(widen(leaves.get4(tile + 4 * lane)), walk.residual);
+        let items = if tiles <= TILES { staged.get4(own(walk.at)) } else { leaves.get4(tile + 4 * lane) };
+        let (item, _) = walk_tile(widen(items), walk.residual);
         // A damaged leaf behind the last slot must not read beyond the ring; those of a valid tree are 0.
         let slot = if tile + item < capacity { tile + item } else { capacity - 1 };
 
-        let vectors = stride / 4;
-        let mut v = lane;
-        while v < vectors {
-            x.set4(sample * stride + 4 * v, states.get4(slot * stride + 4 * v));
-            x.set4((batch + sample) * stride + 4 * v, next_states.get4(slot * stride + 4 * v));
-            v += 32;
-        }
+        // On their way beside the rows.
+        let (action, reward) = (ring_actions.get(slot), ring_rewards.get(slot));
+        let (discount, leaf) = (ring_discounts.get(slot), leaves.get(slot));
+        gather_rows(stride, (&states, &next_states), slot, &x, sample, batch + sample);
         if lane == 0 {
-            actions.set(sample, ring_actions.get(slot));
-            rewards.set(sample, ring_rewards.get(slot));
-            discounts.set(sample, ring_discounts.get(slot));
+            actions.set(sample, action);
+            rewards.set(sample, reward);
+            discounts.set(sample, discount);
             indices.set(sample, slot);
             // Adds 0, or NaN where the total is not finite.
-            chosen.set(sample, leaves.get(slot) + (total - total) as f32);
+            chosen.set(sample, leaf + (total - total) as f32);
         }
     }
 }

@@ -13,7 +13,7 @@ use cuda_std::prelude::*;
 use super::c51_loss::stat;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::priority::MAX_GROUPS;
-use super::priority::{GROUPS_PER_BLOCK, TILE, lane_sums, sum4, warp_sums64, widen};
+use super::priority::{GROUPS_PER_BLOCK, TILE, sum4, warp_sums64, widen};
 use super::sample_gather::ring;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -157,23 +157,42 @@ pub fn priority_update(
     }
     let group = thread::block_idx() * GROUPS_PER_BLOCK + warp;
     if group < groups {
-        let tiles = width / TILE;
-        let mut sum = 0.0;
-        let mut tile = 0;
-        while tile < tiles {
-            let eight = lane_sums(|i| leaves.get4(i), group * width, tile, tiles);
-            let mut n = 0;
-            while n < 8 {
-                sum += eight[n];
-                n += 1;
-            }
+        let (first, tiles) = (group * width, width / TILE);
+        let (mut sum, mut tile) = (0.0, 0);
+        // Eight loads at once where there are eight, as in a ring of 2^20; then two, then one.
+        while tile + 8 <= tiles {
+            sum = add::<8>(sum, &leaves, first, tile);
             tile += 8;
+        }
+        while tile + 2 <= tiles {
+            sum = add::<2>(sum, &leaves, first, tile);
+            tile += 2;
+        }
+        if tile < tiles {
+            sum = add::<1>(sum, &leaves, first, tile);
         }
         let [sum] = warp_sums64([sum]);
         if lane == 0 {
             sums.set(group, sum);
         }
     }
+}
+
+/// Adds the own lane's leaves of N tiles to a sum, tile by tile.
+#[inline(always)]
+fn add<const N: usize>(mut sum: f64, leaves: &InOut<f32>, first: u32, tile: u32) -> f64 {
+    let mut loaded = [[0.0f32; 4]; N];
+    let mut n = 0;
+    while n < N {
+        loaded[n] = leaves.get4(first + (tile + n as u32) * TILE + 4 * thread::lane());
+        n += 1;
+    }
+    n = 0;
+    while n < N {
+        sum += sum4(widen(loaded[n]));
+        n += 1;
+    }
+    sum
 }
 
 /// New transitions, before `market_count` moves the cursor: those whose window is complete with this step, written

@@ -86,19 +86,39 @@ pub fn sample_gather(
             // Counted from the oldest slot, which is where the next step writes.
             slot = ring_slot(ring_words.get(ring::CURSOR), slot, capacity);
         }
-        let vectors = stride / 4;
-        let mut v = lane;
-        while v < vectors {
-            x.set4(sample * stride + 4 * v, states.get4(slot * stride + 4 * v));
-            x.set4((batch + sample) * stride + 4 * v, next_states.get4(slot * stride + 4 * v));
-            v += 32;
-        }
+        // On their way beside the rows.
+        let (action, reward) = (ring_actions.get(slot), ring_rewards.get(slot));
+        let discount = ring_discounts.get(slot);
+        gather_rows(stride, (&states, &next_states), slot, &x, sample, batch + sample);
         if lane == 0 {
-            actions.set(sample, ring_actions.get(slot));
-            rewards.set(sample, ring_rewards.get(slot));
-            discounts.set(sample, ring_discounts.get(slot));
+            actions.set(sample, action);
+            rewards.set(sample, reward);
+            discounts.set(sample, discount);
             weights.set(sample, 1.0);
             indices.set(sample, slot);
         }
+    }
+}
+
+/// A warp copies s and s' of a slot into two rows of x.
+///
+/// Element by element: an array that moves as a whole becomes a copy from memory to memory in pieces of 8 bytes, each of
+/// which waits for the store before it.
+#[inline(always)]
+pub(super) fn gather_rows(
+    stride: u32,
+    (states, next_states): (&In<f32>, &In<f32>),
+    slot: u32,
+    x: &Out<f32>,
+    row: u32,
+    next_row: u32,
+) {
+    let mut v = 4 * thread::lane();
+    while v < stride {
+        let [a, b, c, d] = states.get4(slot * stride + v);
+        let [e, f, g, h] = next_states.get4(slot * stride + v);
+        x.set4(row * stride + v, [a, b, c, d]);
+        x.set4(next_row * stride + v, [e, f, g, h]);
+        v += 128;
     }
 }
