@@ -90,6 +90,7 @@ fn batches(bench: &mut Bench, words: Buf<u64>) -> Result<(), ExecError> {
         capacity: CAPACITY as u32,
         groups,
         width,
+        share: 1.0 / BATCH as f64,
         seed: 0,
         clock_words: words.into(),
         sums: sums.into(),

@@ -97,8 +97,8 @@ macro_rules! for_each_body {
             n_step { random_episodes, contract }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
             priority_sample {
-                slots_and_rows, no_empty_slot, edges_of_the_total, weights, no_total_shows, c20_zero_leaves,
-                c22_two_leaves_left
+                slots_and_rows, no_empty_slot, edges_of_the_total, a_draw_on_an_edge, weights, no_total_shows,
+                c20_zero_leaves, c22_two_leaves_left
             }
             priority_tree { updates, skipped_steps, insertion, c24_duplicates_and_eps }
             regression { barrier, shuffle }

@@ -104,6 +104,7 @@ impl Ring {
                 capacity: self.capacity as u32,
                 groups: self.groups as u32,
                 width: self.width as u32,
+                share: 1.0 / batch as f64,
                 seed,
                 clock_words: clock.into(),
                 sums: self.sums_buf.into(),
@@ -264,6 +265,52 @@ pub fn edges_of_the_total<B: Backend>(b: &mut B) -> Outcome {
             let got = ring.sample(b, 5, 8, slot as u64)?;
             ring.check_rows(&got);
             assert_eq!(got.indices, [slot as u32; 5], "leaf {leaf}");
+        }
+    }
+    Ok(())
+}
+
+/// Three f32 whose sum is `x`, a multiple of 2^-53 below 1, exactly.
+fn pieces(mut x: f64) -> [f32; 3] {
+    let pieces = [(); 3].map(|()| {
+        let rounded = x as f32;
+        let piece = if f64::from(rounded) > x { rounded.next_down() } else { rounded };
+        x -= f64::from(piece);
+        piece
+    });
+    assert_eq!(x, 0.0);
+    pieces
+}
+
+/// A draw that falls exactly on the edge between two leaves takes the one that begins there, wherever in the tree the edge
+/// is and however many empty leaves lie before it. The total is 1 and all sums are exact, so the draw is U itself.
+pub fn a_draw_on_an_edge<B: Backend>(b: &mut B) -> Outcome {
+    for (below, edge) in [
+        ([0, 1, 2], 3),
+        ([0, 1, 2], 4),
+        ([0, 1, 2], 7),
+        ([1, 2, 3], 127),
+        ([1, 2, 3], 128),
+        ([1, 2, 3], 203),
+        ([125, 126, 127], 256),
+        ([3, 130, 255], 300),
+        ([0, 400, 511], 1014),
+        ([600, 700, 767], 768),
+    ] {
+        for step in 0..3 {
+            let place = reference::place(6, step, 0, 1, 1.0);
+            let mut leaves = vec![0.0; 1024];
+            for (slots, pieces) in [(below, pieces(place)), ([edge, 1020, 1023], pieces(1.0 - place))] {
+                slots.iter().zip(pieces).for_each(|(&slot, piece)| leaves[slot] = piece);
+            }
+            assert_eq!(reference::total(&leaves), 1.0);
+            assert_eq!(reference::slot(&leaves, place, 0.0), Some(edge));
+            for (groups, width) in [(4, 256), (8, 128), (1, 1024)] {
+                let ring = Ring::laid_out(b, 4, &leaves, groups, width)?;
+                let got = ring.sample(b, 1, 6, step)?;
+                ring.check_rows(&got);
+                assert_eq!(got.indices, [edge as u32], "{groups} groups, leaves {below:?} before the edge");
+            }
         }
     }
     Ok(())

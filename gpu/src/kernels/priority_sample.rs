@@ -36,6 +36,8 @@ const CHUNK: u32 = TILES * TILE;
     votes = 4,
     requires(
         batch > 0,
+        share > 0.0,
+        share * (batch as f64) <= 1.000_000_1,
         stride % 4 == 0,
         groups > 0,
         groups <= MAX_GROUPS,
@@ -71,6 +73,8 @@ pub fn priority_sample(
     groups: u32,
     /// Leaves in a group.
     width: u32,
+    /// 1 / B: the part of the total that each sample is drawn from.
+    share: f64,
     seed: u64,
     clock_words: In<u64>,
     /// Sum of every group `[groups]`.
@@ -113,8 +117,10 @@ pub fn priority_sample(
             total += totals.get(tile);
             tile += 1;
         }
+        // 0, or NaN where the total is not finite.
+        let poison = (total - total) as f32;
         let word = philox::draw(seed, step, philox::Stream::Sample, sample, 0);
-        let mut walk = Walk::new(place(sample, batch, word[0], word[1], total));
+        let mut walk = Walk::new(place(sample, word[0], word[1], share, total));
         tile = 0;
         while tile < SAMPLES_PER_BLOCK {
             walk.pass(tile, totals.get(tile));
@@ -169,17 +175,16 @@ pub fn priority_sample(
             rewards.set(sample, reward);
             discounts.set(sample, discount);
             indices.set(sample, slot);
-            // Adds 0, or NaN where the total is not finite.
-            chosen.set(sample, leaf + (total - total) as f32);
+            chosen.set(sample, leaf + poison);
         }
     }
 }
 
 /// (i + U) / B * total, U in [0, 1) from 53 bits. Does not decrease with i.
 #[inline(always)]
-fn place(i: u32, batch: u32, high: u32, low: u32, total: f64) -> f64 {
+fn place(i: u32, high: u32, low: u32, share: f64, total: f64) -> f64 {
     let fraction = ((high as u64) << 21 | (low as u64) >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0);
-    (i as f64 + fraction) / batch as f64 * total
+    (i as f64 + fraction) * share * total
 }
 
 /// Threads of a block of the weights, and its share of the batch.

@@ -120,6 +120,7 @@ pub fn sample_batch<E: Exec>(
         capacity,
         groups: tree.groups,
         width: tree.width,
+        share: 1.0 / shape.batch as f64,
         seed: shape.seed,
         clock_words: b.clock.into(),
         sums: tree.sums.into(),

@@ -121,7 +121,7 @@ impl Agent for CpuAgent<'_> {
         stop: &Stop,
         progress: &mut dyn FnMut(usize),
     ) -> anyhow::Result<Vec<StepRow>> {
-        if self.replay.complete() == 0 {
+        if self.replay.complete() == 0 && !stop.asked() {
             bail!("training before any transition was collected");
         }
         let (batch, branches) = (self.config.train.batch, self.config.model.branches.len());
