@@ -91,6 +91,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.collect.capacity = 1;
     config.collect.warmup = 1;
     config.collect.steps = 1;
+    config.replay = settings::Replay::default();
     let market = Market::of_record(&mut config, &checkpoint.market)?;
     let gpu = open_gpu(&args.device)?;
     let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true))?;

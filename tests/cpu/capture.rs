@@ -4,7 +4,7 @@
 use host::emulated::EmulatedExec;
 use host::exec::{Exec, Lane};
 use host::profile::random_replay;
-use host::step::{Matmul, StepBuffers, StepShape, noisy, record_pruning};
+use host::step::{Matmul, Section, StepBuffers, StepShape, noisy, record, record_pruning, record_section};
 use settings::Config;
 
 use crate::kernels::oracle_step::{everything, odd};
@@ -42,4 +42,35 @@ fn noise_on_a_lane_of_its_own_is_left_unjoined_without_the_heads() {
         exec.after(Lane::MAIN, noisy::LANE)
     })
     .unwrap();
+}
+
+/// Prioritized replay, each section by itself too.
+#[test]
+fn every_section_with_priorities_can_be_captured() {
+    for parts in [false, true] {
+        let mut config = Config::default();
+        config.model.state = 10;
+        (config.model.trunk1, config.model.trunk2) = (8, 8);
+        (config.model.value_hidden, config.model.branch_hidden) = (4, 4);
+        config.model.atoms = 5;
+        config.model.branches = vec![3, 2];
+        config.train.batch = 12;
+        config.cql.enabled = parts;
+        config.iqn.enabled = parts;
+        (config.iqn.cosines, config.iqn.hidden) = (4, 8);
+        (config.iqn.samples, config.iqn.target_samples) = (2, 2);
+        config.replay.prioritized = true;
+        let mut exec = EmulatedExec::new(3);
+        let shape = StepShape::new(&config, Matmul::CublasLt);
+        let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer).unwrap();
+        let replay = random_replay(&mut exec, &shape, 300).unwrap();
+        for _ in 0..2 {
+            exec.step(|exec| record(exec, &shape, &buffers, Some(&replay))).unwrap();
+        }
+        for section in Section::ALL.into_iter().filter(|section| section.is_in(&shape, true)) {
+            exec.synchronize();
+            exec.step(|exec| record_section(exec, &shape, &buffers, Some(&replay), section))
+                .unwrap_or_else(|error| panic!("{}: {error}", section.name()));
+        }
+    }
 }

@@ -52,7 +52,8 @@ impl GpuAgent {
         StepShape::check_supported(config)?;
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
-        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?;
+        let pending = config.replay.pending(config.collect.environments);
+        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
         let table = TableBuffers::upload(&mut exec, &market.table)?;
         let input = CollectorInput {
             params: &market.params,
@@ -68,6 +69,8 @@ impl GpuAgent {
         // the same decisions whatever cuBLASLt is installed.
         let mut backtest_shape = StepShape::new(config, Matmul::Rust);
         backtest_shape.precision = settings::Precision::Fp32;
+        // Nothing is drawn from a backtest's ring.
+        backtest_shape.replay = settings::Replay::default();
         let online = buffers.parameters.online;
         let mut backtests = Vec::new();
         for part in [PartName::Train, PartName::Validation, PartName::Test] {
@@ -203,7 +206,8 @@ fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
 fn reset(exec: &mut CudaExec, collector: &Collector) -> anyhow::Result<()> {
     exec.upload(collector.values, &vec![0.0f64; collector.values.len()])?;
     exec.upload(collector.counters, &vec![0u32; collector.counters.len()])?;
-    exec.upload(collector.replay.words, &vec![0u64; collector.replay.words.len()])?;
+    exec.upload(collector.ages, &vec![0u32; collector.ages.len()])?;
+    collector.replay.clear(exec)?;
     exec.upload(collector.log, &vec![0.0f64; collector.log.len()])?;
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod gpu;
 pub mod market;
 pub mod metrics;
 pub mod progress;
+pub mod replay;
 pub mod run;
 
 use std::sync::Arc;
