@@ -2,7 +2,7 @@
 //! order between lanes that use the same memory.
 
 use host::emulated::EmulatedExec;
-use host::exec::{Exec, Lane};
+use host::exec::{Exec, Lane, Memory};
 use host::profile::random_replay;
 use host::step::{Matmul, Section, StepBuffers, StepShape, noisy, record, record_pruning, record_section};
 use settings::Config;
@@ -73,4 +73,41 @@ fn every_section_with_priorities_can_be_captured() {
                 .unwrap_or_else(|error| panic!("{}: {error}", section.name()));
         }
     }
+}
+
+/// `train --profile` runs steps section by section: they are the same steps.
+#[test]
+fn sections_in_order_are_the_step() {
+    let mut config = with_all(everything());
+    config.replay.prioritized = true;
+    let run = |by_section: bool| {
+        let mut exec = EmulatedExec::new(3);
+        let shape = StepShape::new(&config, Matmul::Rust);
+        let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer).unwrap();
+        let replay = random_replay(&mut exec, &shape, 40).unwrap();
+        let initial = cpu_path::init_parameters(&shape.flat, 5);
+        exec.upload(buffers.parameters.online, &initial).unwrap();
+        exec.upload(buffers.parameters.target, &initial[..shape.flat.target_len()]).unwrap();
+        buffers.start_spectral(&mut exec, &shape).unwrap();
+        buffers.start_factors(&mut exec).unwrap();
+        for _ in 0..2 {
+            if by_section {
+                for section in Section::ALL.into_iter().filter(|section| section.is_in(&shape, true)) {
+                    exec.step(|exec| record_section(exec, &shape, &buffers, Some(&replay), section)).unwrap();
+                }
+            } else {
+                exec.step(|exec| record(exec, &shape, &buffers, Some(&replay))).unwrap();
+            }
+        }
+        let p = buffers.parameters;
+        [p.online, p.target, p.m, p.v, buffers.history].map(|buffer| {
+            let values = exec.download(buffer).unwrap();
+            values.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        })
+    };
+    let (whole, sections) = (run(false), run(true));
+    for (name, (a, b)) in ["online", "target", "m", "v", "history"].iter().zip(whole.iter().zip(&sections)) {
+        assert!(a == b, "{name} differs");
+    }
+    assert!(whole[2].iter().any(|&m| m != 0), "nothing was trained");
 }

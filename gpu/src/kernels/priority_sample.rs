@@ -118,7 +118,7 @@ pub fn priority_sample(
             tile += 1;
         }
         // 0, or NaN where the total is not finite.
-        let poison = (total - total) as f32;
+        let poison = (0.0 * total) as f32;
         let word = philox::draw(seed, step, philox::Stream::Sample, sample, 0);
         let mut walk = Walk::new(place(sample, word[0], word[1], share, total));
         tile = 0;
