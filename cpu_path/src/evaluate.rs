@@ -10,6 +10,7 @@ use crate::cql;
 use crate::distribution::Heads;
 use crate::ensemble;
 use crate::error::CpuError;
+use crate::group::Weights;
 use crate::hyper::decimal;
 use crate::iql;
 use crate::iqn::{self, QuantileHead};
@@ -29,6 +30,8 @@ struct Passes {
     next_online: Forward,
     /// Target network on s'.
     next_target: Forward,
+    /// What the target network is in this step.
+    target: Weights,
     /// s, [batch, S].
     states: Tensor,
     /// w, [batch], times the advantage weights where they are on.
@@ -103,6 +106,9 @@ impl<T: Real> Learner<T> {
         let td: Vec<T> = td_per_branch.chunks_exact(branches).map(|tds| T::from_f64(mean_abs(tds))).collect();
         let (ensemble, confidence) =
             self.auxiliary(batch, &passes, &mass.mean(1)?, &td, (&mut terms, &mut own))?;
+        if let Some(mask) = &self.mask {
+            terms.iter_mut().for_each(|(_, gradient)| mask.apply(gradient));
+        }
         let (terms, gradient) = combine(terms, &self.parts.budgets, max_norm);
         Ok(Evaluation {
             next_actions,
@@ -145,15 +151,23 @@ impl<T: Real> Learner<T> {
         let mass = Tensor::from_slice(&target.mass, shape, &Device::Cpu)?;
         let per_sample = c51::per_sample(&c51::cross_entropy(&logits, &mass)?.per_branch)?;
         let loss = c51::weighted_mean(&per_sample, &passes.weights)?;
-        self.networks.main().gradient(&loss.backward()?)
+        let mut gradient = self.networks.main().gradient(&loss.backward()?)?;
+        if let Some(mask) = &self.mask {
+            mask.apply(&mut gradient);
+        }
+        Ok(gradient)
     }
 
     fn passes(&self, batch: &C51Batch<T>) -> Result<Passes, CpuError> {
         let samples = batch.len();
+        let (online_noise, target_noise) = batch.noise.split_at(batch.noise.len() / 2);
+        let online = self.noisy(self.networks.online(), online_noise)?;
+        let target = self.noisy(self.networks.target(), target_noise)?;
         Ok(Passes {
-            next_online: self.run(&self.networks.online().detached(), &batch.next_states)?,
-            next_target: self.run(self.networks.target(), &batch.next_states)?,
-            online: self.run(self.networks.online(), &batch.states)?,
+            next_online: self.run(&online.detached(), &batch.next_states)?,
+            next_target: self.run(&target, &batch.next_states)?,
+            online: self.run(&online, &batch.states)?,
+            target,
             states: Tensor::from_slice(&batch.states, (samples, self.shape.state), &Device::Cpu)?,
             weights: Tensor::from_slice(&batch.weights, samples, &Device::Cpu)?,
         })
@@ -305,7 +319,7 @@ impl<T: Real> Learner<T> {
         own: &mut Vec<OwnGradient<T>>,
     ) -> Result<IqlValues<T>, CpuError> {
         let (samples, branches) = (batch.len(), self.shape.branches.len());
-        let heads = Heads::<T>::new(&self.run(self.networks.target(), &batch.states)?)?;
+        let heads = Heads::<T>::new(&self.run(&passes.target, &batch.states)?)?;
         let probabilities = heads.taken_probabilities(&batch.actions);
         let expectation = |p: &[T]| T::from_f64(self.support.expectation(p));
         let q_per_branch: Vec<T> = probabilities.chunks_exact(self.shape.atoms).map(expectation).collect();

@@ -2,6 +2,7 @@
 
 use crate::c51::Support;
 use crate::error::CpuError;
+use crate::group::check_len;
 use crate::hyper::decimal;
 use crate::learner::Learner;
 use crate::real::Real;
@@ -79,6 +80,7 @@ impl<T: Real> Learner<T> {
             m: self.networks.gather(|g| &g.adam().m),
             v: self.networks.gather(|g| &g.adam().v),
             spectral: self.spectral.concat(),
+            pruned: self.mask.as_ref().map_or(Vec::new(), |mask| mask.pruned.clone()),
             iql: self.export_iql(),
             confidence: self.export_confidence(),
             step: self.step,
@@ -109,7 +111,12 @@ impl<T: Real> Learner<T> {
     /// A vector of the wrong length, or a value that no run can have written.
     pub fn import(&mut self, state: LearnerState<T>) -> Result<(), CpuError> {
         state.check(self.networks.flat(), self.spectral.iter().map(Vec::len).sum())?;
+        let masked = self.mask.as_ref().map_or(0, |mask| mask.pruned.len());
+        check_len("learner state: pruned", state.pruned.len(), masked)?;
         self.networks.restore(&state.online, state.target, &state.m, &state.v)?;
+        if let Some(mask) = &mut self.mask {
+            mask.pruned = state.pruned;
+        }
         let mut rest = &state.spectral[..];
         for u in &mut self.spectral {
             let (own, behind) = rest.split_at(u.len());

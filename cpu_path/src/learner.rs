@@ -1,7 +1,7 @@
 //! The learner: acting, the update, its state. `evaluate` has the losses and gradients of a batch.
 
 use candle_core::{Device, Tensor};
-use settings::{Config, Flat, Layout, ModelShape, Parts};
+use settings::{Config, Flat, Layout, ModelShape, NoisyLayout, Parts};
 
 use crate::attention::Attended;
 use crate::batch::C51Batch;
@@ -13,8 +13,10 @@ use crate::hyper::{Hyper, decimal};
 use crate::init::{init_parameters, init_spectral};
 use crate::network::{Forward, Network};
 use crate::networks::Networks;
+use crate::noisy::with_noise;
 use crate::ops::to_vec;
 use crate::optimizer::clip_scale;
+use crate::pruning::Mask;
 use crate::real::Real;
 use crate::spectral::{self, PowerStep};
 use crate::values::{Activations, Decision, Evaluation, StepMetrics};
@@ -61,8 +63,11 @@ pub struct Learner<T: Real> {
     pub(crate) kept: iql::Kept<T>,
     /// What the confidence head keeps; not used without it.
     pub(crate) confidence: confidence::Kept<T>,
+    noise: NoisyLayout,
     /// u of the trunk's two matrices; empty without spectral norm.
     pub(crate) spectral: Vec<Vec<T>>,
+    /// What is pruned, where pruning is on.
+    pub(crate) mask: Option<Mask>,
     pub(crate) step: u64,
     pub(crate) skipped: u64,
     pub(crate) skipped_in_row: u32,
@@ -82,7 +87,8 @@ impl<T: Real> Learner<T> {
     /// # Errors
     /// A shape or a setting that cannot work, with key and value.
     pub fn from_config(config: &Config) -> Result<Self, CpuError> {
-        Self::initial(&config.model, &config.parts(), &config.optimizer, config.train.seed)
+        let learner = Self::initial(&config.model, &config.parts(), &config.optimizer, config.train.seed)?;
+        Ok(learner.with_pruning(&config.pruning))
     }
 
     fn initial(
@@ -140,11 +146,13 @@ impl<T: Real> Learner<T> {
             support: Support::new(shape),
             kept: iql::Kept::new(&parts.iql),
             confidence: confidence::Kept::default(),
+            noise: NoisyLayout::new(shape),
             networks: Networks::new(Flat::new(shape, parts), &start.online, start.target)?,
             shape: shape.clone(),
             parts: parts.clone(),
             hyper,
             spectral,
+            mask: None,
             step: 0,
             skipped: 0,
             skipped_in_row: 0,
@@ -176,7 +184,7 @@ impl<T: Real> Learner<T> {
         (self.skipped, self.skipped_in_row)
     }
 
-    /// Sets the learning rate of the steps to come; a schedule calls it before each step.
+    /// Sets the learning rate of the steps to come, before the schedule.
     ///
     /// # Errors
     /// [`CpuError::Setting`] if it is negative or not finite.
@@ -187,12 +195,24 @@ impl<T: Real> Learner<T> {
         Ok(())
     }
 
-    /// Q values and greedy actions of the online network for states [batch, S].
+    /// Q values and greedy actions of the online network for states [batch, S]; noisy heads act by their mu.
     ///
     /// # Errors
     /// A length that is no multiple of S, or a Q value that is not finite.
     pub fn act(&self, states: &[T]) -> Result<Decision<T>, CpuError> {
-        let heads = Heads::<T>::new(&self.run(&self.networks.online().detached(), states)?)?;
+        self.decide(&self.networks.online().detached(), states)
+    }
+
+    /// The same with noisy heads' noise, one draw for all states; `noise` are the factors f(e) of one network.
+    ///
+    /// # Errors
+    /// As [`Learner::act`], or a list of factors that does not fit, or heads without noise.
+    pub fn act_with_noise(&self, states: &[T], noise: &[T]) -> Result<Decision<T>, CpuError> {
+        self.decide(&with_noise(&self.networks.online().detached(), &self.noise, noise)?, states)
+    }
+
+    fn decide(&self, weights: &Weights, states: &[T]) -> Result<Decision<T>, CpuError> {
+        let heads = Heads::<T>::new(&self.run(weights, states)?)?;
         let (batch, q) = (heads.batch(), heads.q_values(&self.support));
         let mut decision = Decision {
             q: Vec::with_capacity(batch * self.shape.actions()),
@@ -269,7 +289,7 @@ impl<T: Real> Learner<T> {
         Ok(steps)
     }
 
-    /// One training step: spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.
+    /// One training step: pruning, spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.
     ///
     /// A gradient norm that is not finite, of any term or group, skips the update of all and is counted
     /// ([`Learner::skipped`]).
@@ -292,6 +312,7 @@ impl<T: Real> Learner<T> {
         held_out: Option<&C51Batch<T>>,
     ) -> Result<StepMetrics<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
+        self.prune()?;
         let sigmas = self.limit_spectrum()?.iter().map(|s| s.sigma).collect();
         let mut evaluation = self.evaluate(batch)?;
         let cosine = match held_out {
@@ -329,6 +350,7 @@ impl<T: Real> Learner<T> {
             clipped_high: mean(&evaluation.clipped_high),
             td: evaluation.td,
             cross_entropy: evaluation.cross_entropy,
+            iqn_loss: evaluation.iqn.map_or_else(Vec::new, |values| values.per_sample),
             skipped,
         })
     }
@@ -343,11 +365,17 @@ impl<T: Real> Learner<T> {
         let scale = clip_scale(evaluation.gradient_norm, self.hyper.max_grad_norm);
         let mut steps = vec![(&evaluation.gradient[..], scale)];
         steps.extend(evaluation.own.iter().map(|g| (&g.gradient[..], g.scale)));
-        self.networks.update(&self.hyper, self.step + 1, &steps)?;
+        let hyper = Hyper { lr: self.hyper.rate(self.step + 1), ..self.hyper.clone() };
+        self.networks.update(&hyper, self.step + 1, &steps)?;
         self.step += 1;
         self.skipped_in_row = 0;
         self.advance(evaluation);
         Ok(true)
+    }
+
+    /// A network's weights in a step: with the noise of these factors where the heads are noisy.
+    pub(crate) fn noisy(&self, weights: &Weights, factors: &[T]) -> Result<Weights, CpuError> {
+        if self.shape.noisy { with_noise(weights, &self.noise, factors) } else { Ok(weights.clone()) }
     }
 
     /// Forward pass on host states [batch, S].

@@ -29,6 +29,8 @@ pub struct LearnerState<T> {
     pub iql: Vec<T>,
     /// What the confidence head keeps: median, mean, 1 once they have started, signals; empty without it.
     pub confidence: Vec<T>,
+    /// Whether each parameter of the main group is pruned; empty without pruning.
+    pub pruned: Vec<bool>,
     /// Adam steps taken; skipped ones do not count.
     pub step: u64,
     /// Steps skipped for a non-finite gradient norm.

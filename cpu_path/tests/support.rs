@@ -38,6 +38,7 @@ pub fn narrow_batch<T: Real>(batch: &C51Batch<f64>) -> C51Batch<T> {
         taus: narrow(&batch.taus),
         target_taus: narrow(&batch.target_taus),
         masks: batch.masks.clone(),
+        noise: narrow(&batch.noise),
     }
 }
 

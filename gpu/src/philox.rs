@@ -31,6 +31,12 @@ pub enum Stream {
     EnsembleMask = 7,
     /// Permutations of the causal probe.
     Probe = 8,
+    /// Noise of the online network's heads in a training step.
+    NoiseOnline = 16,
+    /// Noise of the target network's heads in a training step.
+    NoiseTarget = 17,
+    /// Noise of the online network's heads in a collection step.
+    NoiseActing = 18,
 }
 
 /// One block of the generator: four words from a counter and a key.

@@ -6,6 +6,9 @@ use crate::model::ModelShape;
 use crate::parts::{
     Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine,
 };
+use crate::pruning::Pruning;
+use crate::replay::Replay;
+use crate::schedule::Schedule;
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +91,14 @@ pub struct Optimizer {
     pub max_grad_norm: f32,
     /// target += tau * (online - target), every step.
     pub tau: f32,
+    /// How `lr` goes on after the warm-up: `constant`, `cosine` or `linear`.
+    pub schedule: Schedule,
+    /// Updates over which the rate rises from 0 to `lr`, linearly.
+    pub warmup_steps: u64,
+    /// Updates after which the rate is `lr_end`, the warm-up included; of a cosine or a line.
+    pub total_steps: u64,
+    /// Learning rate at the end of a cosine or a line, and from then on.
+    pub lr_end: f32,
 }
 
 impl Default for Optimizer {
@@ -100,6 +111,10 @@ impl Default for Optimizer {
             weight_decay: 0.0,
             max_grad_norm: 10.0,
             tau: 0.005,
+            schedule: Schedule::Constant,
+            warmup_steps: 0,
+            total_steps: 0,
+            lr_end: 0.0,
         }
     }
 }
@@ -331,8 +346,12 @@ pub struct Config {
     pub spectral: Spectral,
     /// Shares of the terms in the gradient.
     pub budgets: Budgets,
+    /// Pruning of the main network's weights.
+    pub pruning: Pruning,
     /// Collection.
     pub collect: Collect,
+    /// Sampling from the replay ring, n-step returns.
+    pub replay: Replay,
     /// Split by time.
     pub split: Split,
     /// Market environment.
@@ -423,6 +442,8 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.model.check().map_err(ConfigError::Invalid)?;
         self.parts().check(&self.model)?;
+        self.optimizer.check_schedule()?;
+        self.pruning.check(&self.train)?;
         let at_least = |key: &str, value: usize, low: usize, high: usize| {
             if (low..=high).contains(&value) {
                 Ok(())
@@ -445,6 +466,7 @@ impl Config {
                 self.collect.capacity, self.collect.environments
             )));
         }
+        self.replay.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

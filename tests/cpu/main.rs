@@ -1,6 +1,8 @@
 //! Tests that need no GPU, one program: the kernels in the SIMT emulator, and what holds of the sources.
 
+mod capture;
 mod coverage;
+mod host_replay;
 #[path = "../kernels/mod.rs"]
 mod kernels;
 

@@ -7,8 +7,10 @@ use host::embedded;
 use host::error::ExecError;
 use host::exec::Memory;
 use host::profile::random_replay;
-use host::step::{Matmul, Replay, StepBuffers, StepShape, record, record_probe, record_vaccinated};
-use settings::{Config, Head, Precision};
+use host::step::{
+    Matmul, Replay, StepBuffers, StepShape, record, record_probe, record_pruning, record_vaccinated,
+};
+use settings::{Config, Head, Precision, Pruning};
 
 /// Columns of a history row.
 const COLUMNS: usize = gpu::kernels::step_signals::signal::COLUMNS as usize;
@@ -88,8 +90,13 @@ impl Step {
         exec.upload(p.online, &self.initial)?;
         exec.upload(p.target, &self.initial[..p.target.len()])?;
         self.buffers.start(exec, &self.shape)?;
+        self.buffers.start_factors(exec)?;
         exec.upload(p.m, &zeros)?;
         exec.upload(p.v, &zeros)?;
+        if let Some(tree) = &self.replay.priorities {
+            // Every slot as a new transition.
+            tree.set(exec, &vec![1.0; tree.capacity])?;
+        }
         exec.upload(self.buffers.clock, &vec![0u64; self.buffers.clock.len()])?;
         exec.upload(self.buffers.adam, &vec![0u64; self.buffers.adam.len()])
     }
@@ -124,6 +131,11 @@ impl Step {
         let auxiliary = self.buffers.parts.and_then(|parts| parts.auxiliary);
         buffers.extend(auxiliary.and_then(|a| a.confidence).map(|confidence| confidence.kept));
         buffers.extend(self.buffers.spectral.iter().flat_map(|spectral| [spectral.u, spectral.sigma]));
+        if let Some(tree) = &self.replay.priorities {
+            buffers.extend([tree.leaves, tree.chosen, self.buffers.batch.weights]);
+            bits.extend(self.exec.download(tree.sums).unwrap().iter().map(|x| x.to_bits()));
+            bits.extend(self.exec.download(tree.highest).unwrap().iter().map(|&x| u64::from(x)));
+        }
         for buffer in buffers {
             bits.extend(self.exec.download(buffer).unwrap().iter().map(|x| u64::from(x.to_bits())));
         }
@@ -190,8 +202,7 @@ fn vaccinated_steps_and_the_probe_replay_bit_for_bit() {
     config.probe.enabled = true;
     let mut step = Step::new(&config, Matmul::Rust);
     let held_out = random_replay(&mut step.exec, &step.shape, 1000).unwrap();
-    let rewards: Vec<f32> =
-        step.exec.download(held_out.rewards).unwrap().iter().map(|r| -2.0 * r).collect();
+    let rewards: Vec<f32> = step.exec.download(held_out.rewards).unwrap().iter().map(|r| -2.0 * r).collect();
     step.exec.upload(held_out.rewards, &rewards).unwrap();
     let (shape, buffers, replay) = (step.shape.clone(), step.buffers, step.replay);
     let record = |exec: &mut CudaExec| {
@@ -218,6 +229,117 @@ fn vaccinated_steps_and_the_probe_replay_bit_for_bit() {
         step.eager().unwrap();
     }
     assert!(step.bits() != eager.0, "the vaccine left no trace");
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn eager_equals_replay_bit_for_bit_with_noisy_heads() {
+    for (mut config, matmul) in [
+        (config(96, Precision::Tf32), Matmul::Rust),
+        (config(96, Precision::Tf32), Matmul::CublasLt),
+        (with_parts(96, Precision::Tf32), Matmul::Rust),
+    ] {
+        config.model.noisy = true;
+        eager_equals_replay(&config, matmul);
+    }
+}
+
+/// The heads' noise is drawn anew in every replay of one graph, for both networks, and two runs with one seed draw the
+/// same.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn noise_differs_in_every_replay_and_not_between_runs() {
+    let run = || {
+        let mut config = with_parts(64, Precision::Tf32);
+        config.model.noisy = true;
+        let mut step = Step::new(&config, Matmul::Rust);
+        let graph = step.capture();
+        let noise = step.buffers.noise.unwrap();
+        let mut draws = Vec::new();
+        for _ in 0..20 {
+            graph.replay(&mut step.exec).unwrap();
+            let both = step.exec.download(noise.factors).unwrap();
+            draws.extend(both.chunks_exact(both.len() / 2).map(<[f32]>::to_vec));
+        }
+        draws
+    };
+    let draws = run();
+    for (i, a) in draws.iter().enumerate() {
+        assert!(draws[i + 1..].iter().all(|b| a != b), "noise {i} is another's");
+    }
+    assert!(draws == run());
+}
+
+/// The graph of a pruning step beside the step's own: the same bits as eager steps, and as many zeros as asked for.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn the_graph_of_a_pruning_step_does_what_the_eager_step_does() {
+    let mut config = with_parts(96, Precision::Tf32);
+    config.model.noisy = true;
+    config.pruning = Pruning { enabled: true, sparsity: 0.8, begin: 5, end: 45, every: 10 };
+    let mut step = Step::new(&config, Matmul::Rust);
+    let plain = step.capture();
+    let (shape, buffers, replay) = (step.shape.clone(), step.buffers, step.replay);
+    record_pruning(&mut step.exec, &shape, &buffers, Some(&replay)).unwrap();
+    let record = |exec: &mut CudaExec| record_pruning(exec, &shape, &buffers, Some(&replay));
+    let pruning = Graph::capture(&mut step.exec, record).unwrap();
+    step.rewind().unwrap();
+    for n in 0..60 {
+        match config.pruning.due(n) {
+            true => record_pruning(&mut step.exec, &shape, &buffers, Some(&replay)).unwrap(),
+            false => step.eager().unwrap(),
+        }
+    }
+    let eager = step.bits();
+    step.rewind().unwrap();
+    for n in 0..60 {
+        let graph = if config.pruning.due(n) { &pruning } else { &plain };
+        graph.replay(&mut step.exec).unwrap();
+    }
+    assert!(step.bits() == eager, "the replays differ from the eager steps");
+    let online = step.exec.download(buffers.parameters.online).unwrap();
+    let zeros = step.exec.download(buffers.pruning.unwrap().zeros).unwrap();
+    for (t, counted) in Pruning::matrices(&shape.layout).zip(zeros) {
+        let zero = online[t.offset..t.offset + t.len()].iter().filter(|&&w| w == 0.0).count();
+        let expected = config.pruning.zeros(59, t.len());
+        assert_eq!((zero, counted as usize), (expected, expected), "{}", t.name);
+    }
+}
+
+/// Draws, weights and priorities too.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn eager_equals_replay_bit_for_bit_with_priorities() {
+    let mut alone = config(96, Precision::Tf32);
+    alone.replay.prioritized = true;
+    eager_equals_replay(&alone, Matmul::Rust);
+    eager_equals_replay(&alone, Matmul::CublasLt);
+    let mut all = with_parts(96, Precision::Tf32);
+    all.replay.prioritized = true;
+    all.replay.iqn_weight = 0.5;
+    eager_equals_replay(&all, Matmul::Rust);
+}
+
+/// After many steps of a graph the sums are those of the leaves, all of them positive.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn the_tree_is_exact_after_many_steps() {
+    let mut config = config(96, Precision::Fp32);
+    config.replay.prioritized = true;
+    let mut step = Step::new(&config, Matmul::Rust);
+    let graph = step.capture();
+    for _ in 0..5000 {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    let tree = step.replay.priorities.unwrap();
+    let leaves = step.exec.download(tree.leaves).unwrap();
+    assert!(leaves[..tree.capacity].iter().all(|&leaf| leaf > 0.0 && leaf.is_finite()));
+    assert!(leaves[..tree.capacity].iter().filter(|&&leaf| leaf != 1.0).count() > tree.capacity / 2);
+    for (group, sum) in leaves.chunks_exact(tree.width as usize).zip(step.exec.download(tree.sums).unwrap()) {
+        let expected: f64 = group.iter().map(|&leaf| f64::from(leaf)).sum();
+        // Up to 2^10 additions of positive f64.
+        assert!((sum - expected).abs() <= 2f64.powi(-43) * expected, "{sum}, expected {expected}");
+    }
 }
 
 /// The quantile fractions are drawn anew in every replay of one graph, and two runs with one seed draw the same.

@@ -10,6 +10,7 @@ pub mod data;
 pub mod golden;
 #[path = "../../gpu/tests/machine/mod.rs"]
 pub mod machine;
+pub mod oracle_step;
 pub mod rows;
 
 pub mod adam_cases;
@@ -23,6 +24,7 @@ pub mod confidence_loss;
 pub mod cql_loss;
 pub mod dueling_q;
 pub mod ensemble_loss;
+pub mod feedback_step;
 pub mod gemm;
 pub mod glu;
 pub mod golden_full;
@@ -36,10 +38,16 @@ pub mod market;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
-pub mod oracle_step;
+pub mod n_step;
+pub mod noisy;
+pub mod noisy_step;
 pub mod philox_fill;
+pub mod priority_sample;
+pub mod priority_tree;
 pub mod probe;
+pub mod prune;
 pub mod regression;
+pub mod replay_step;
 pub mod sample_gather;
 pub mod select_action;
 pub mod spectral_norm;
@@ -67,7 +75,7 @@ pub type Outcome = Result<(), ExecError>;
 macro_rules! for_each_body {
     ($harness:ident) => {
         $harness! {
-            adam_ema { one_step, skips_and_recovers, leaves_the_rest_alone, is_reproducible }
+            adam_ema { one_step, schedule, skips_and_recovers, leaves_the_rest_alone, is_reproducible }
             adam_cases {
                 c36_eps_outside_the_root, c38_one_global_norm, c40_average_in_f32, c46_lr_between_launches,
                 c48_resume
@@ -87,11 +95,12 @@ macro_rules! for_each_body {
             cql_loss { random_batches, large_values_do_not_overflow, nan_shows }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
             ensemble_loss { random_batches, nan_shows }
+            feedback_step { values_feed_back, auxiliary_heads, everything }
             gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
             golden_full { rust_products, library_products }
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
-            gradient_norm { whole_gradient, split_gradient, non_finite_shows }
+            gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
             iql_derive { random_batches, extremes, quantiles_by_rank, averages_over_steps }
             iql_loss { random_batches }
             iqn { fp32, tf32, bf16 }
@@ -99,11 +108,20 @@ macro_rules! for_each_body {
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
-            oracle_step { values_feed_back, auxiliary_heads, everything }
+            noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
+            noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
             probe { permutation, differences, whole_probe }
+            prune { smallest_first, extreme_values, steps }
+            n_step { random_episodes, contract }
+            priority_sample {
+                slots_and_rows, no_empty_slot, edges_of_the_total, a_draw_on_an_edge, weights, no_total_shows,
+                c20_zero_leaves, c22_two_leaves_left
+            }
+            priority_tree { updates, skipped_steps, insertion, c24_duplicates_and_eps }
             regression { barrier, shuffle }
-            sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
+            replay_step { prioritized_n_step, all_parts, a_skipped_step_keeps_its_priorities, uniform_n_step }
+            sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, without_the_newest, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
             spectral_norm {
                 random_matrices, a_matrix_within_the_bound_keeps_its_bits, zero_gives_sigma_zero_and_keeps_u,

@@ -9,8 +9,8 @@ use settings::Flat;
 
 use super::check::{close, same_bits};
 use super::data::Random;
+use super::feedback_step::config;
 use super::golden::f64s;
-use super::oracle_step::config;
 use super::{Backend, Outcome, filled, launch, put};
 
 /// A permutation for every size, another one for another step and feature; copied rows with that one feature permuted.

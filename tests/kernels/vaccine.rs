@@ -2,6 +2,7 @@
 
 use cpu_path::{C51Batch, Hyper, Oracle, Start, init_parameters, init_spectral};
 use gpu::kernels::ensemble_loss::learns;
+use gpu::kernels::noisy::factors;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::term_reduce::PAIRS;
 use gpu::kernels::update_scales::scale;
@@ -11,12 +12,12 @@ use gpu::{action, clock, philox};
 use host::error::ExecError;
 use host::profile::random_replay;
 use host::step::{Matmul, Replay, StepBuffers, StepShape, record_vaccinated};
-use settings::Flat;
+use settings::{Flat, NoisyLayout};
 
 use super::check::same_bits;
 use super::data::Random;
+use super::feedback_step::{check_state, config, feedback};
 use super::golden::f64s;
-use super::oracle_step::{check_state, config, feedback};
 use super::{Backend, Outcome, filled, launch, put};
 
 /// Terms over all parameters and over the trunk, their factors, g_v.
@@ -191,6 +192,7 @@ pub fn whole_step<B: Backend>(b: &mut B) -> Outcome {
             config.ensemble.enabled = true;
             config.attention.enabled = true;
             (config.spectral.enabled, config.spectral.sigma_max) = (true, 0.6);
+            config.model.noisy = matmul == Matmul::Rust;
         }
         let shape = StepShape::new(&config, matmul);
         let buffers = StepBuffers::alloc(b, &shape, &config.optimizer)?;
@@ -222,7 +224,13 @@ pub fn whole_step<B: Backend>(b: &mut B) -> Outcome {
                 let mask = |i: u32| learns(shape.seed, step, i / members, i % members, config.ensemble.mask);
                 batch.masks = (0..shape.batch as u32 * members).map(mask).collect();
             }
-            let other = sampled(b, &shape, &held_out, step)?;
+            let mut other = sampled(b, &shape, &held_out, step)?;
+            if config.model.noisy {
+                let count = NoisyLayout::new(&config.model).factors;
+                let of = |stream| f64s(&factors(shape.seed, step, stream, count));
+                batch.noise = [of(philox::Stream::NoiseOnline), of(philox::Stream::NoiseTarget)].concat();
+                other.noise = batch.noise.clone();
+            }
             record_vaccinated(b, &shape, &buffers, &replay, &held_out)?;
             let metrics = oracle.train_step_against(&batch, Some(&other)).expect("the batches fit");
             assert!(!metrics.skipped);

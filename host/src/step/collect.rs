@@ -1,7 +1,8 @@
 //! A collection step as a sequence of launches: act with the online network, move every environment one bar, insert
 //! the transitions into the replay ring. One graph launch per step of all environments, like the training step.
 //!
-//! A backtest is the same sequence with one environment, epsilon 0, a ring of one slot and a log of every bar.
+//! A backtest is the same sequence with one environment, epsilon 0, a ring of one slot, single steps and a log of every
+//! bar.
 
 use cuda_std::Buf;
 use gpu::clock;
@@ -17,6 +18,8 @@ use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
 use crate::step::network::{Network, View};
+use crate::step::noisy::NoiseBuffers;
+use crate::step::replay::{self, Windows};
 use crate::step::shape::StepShape;
 
 /// The market's bars in device memory; one copy serves all environments and parts.
@@ -69,6 +72,8 @@ pub struct Collector {
     pub log_rows: usize,
     /// Number of start bars.
     starts_len: usize,
+    /// Discount of one step.
+    gamma: f64,
     /// The market.
     table: TableBuffers,
     /// Where transitions go.
@@ -86,11 +91,15 @@ pub struct Collector {
     pub actions: Buf<u64>,
     /// End flags of the last step `[E]`.
     pub flags: Buf<u32>,
+    /// Steps of each running episode, counted up to n `[E]`.
+    pub ages: Buf<u32>,
     /// Q values `[E, sum n_d]`.
     pub q: Buf<f32>,
     activations: Activations,
     /// The attention's folded matrices and contexts, where it is on.
     attention: Option<(Folded, Context)>,
+    /// Noise of the heads, where they are noisy; a backtest acts without.
+    noise: Option<NoiseBuffers>,
     /// Log rows `[E, log_rows, LOG_FIELDS]`.
     pub log: Buf<f64>,
     /// Exploration rate, one value.
@@ -138,6 +147,7 @@ impl Collector {
             environments: e,
             log_rows: input.log_rows,
             starts_len: starts.len(),
+            gamma: input.params.gamma,
             table: input.table,
             replay,
             params: filled(memory, &format!("{name}.params"), &input.params.words())?,
@@ -148,6 +158,7 @@ impl Collector {
             states: memory.alloc(&format!("{name}.states"), e * shape.stride)?,
             actions: memory.alloc(&format!("{name}.actions"), e)?,
             flags: memory.alloc(&format!("{name}.flags"), e)?,
+            ages: memory.alloc(&format!("{name}.ages"), e)?,
             q: memory.alloc(&format!("{name}.q"), e * shape.actions)?,
             activations: Activations::alloc(memory, shape, e, name)?,
             attention: match shape.parts.attention.enabled {
@@ -155,6 +166,10 @@ impl Collector {
                     Folded::alloc(memory, shape, 1, &format!("{name}.folded"))?,
                     Context::alloc(memory, shape, e, 0, name)?,
                 )),
+                false => None,
+            },
+            noise: match shape.model.noisy && !backtest {
+                true => Some(NoiseBuffers::alloc(memory, shape, 1, &format!("{name}.noise"))?),
                 false => None,
             },
             log: memory.alloc(&format!("{name}.log"), e * input.log_rows.max(1) * LOG_FIELDS as usize)?,
@@ -187,6 +202,13 @@ impl Collector {
         online: Buf<f32>,
     ) -> Result<(), ExecError> {
         let x = View::new(self.states, shape.stride);
+        let mut heads = online;
+        if let Some(noise) = &self.noise {
+            // Beside the trunk.
+            exec.after(Lane::TARGET, Lane::MAIN)?;
+            noise.acting(exec, Lane::TARGET, shape, self.clock, online)?;
+            heads = noise.online();
+        }
         Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
         if let Some((folded, context)) = &self.attention {
             // Folded anew in every step: some microseconds beside the environments, and never stale.
@@ -195,7 +217,10 @@ impl Collector {
             attention::context_of(exec, shape, lane, folded, 0, context, e, self.states)?;
             attention::apply_to(exec, shape, lane, folded, 0, context, &self.activations, online)?;
         }
-        Network { exec, shape, parameters: online }.heads(Lane::MAIN, &self.activations)?;
+        if self.noise.is_some() {
+            exec.after(Lane::MAIN, Lane::TARGET)?;
+        }
+        Network { exec, shape, parameters: heads }.heads(Lane::MAIN, &self.activations)?;
         self.record_q(exec, shape)?;
         exec.launch(
             Lane::MAIN,
@@ -235,6 +260,14 @@ impl Collector {
             },
         )?;
         exec.launch(Lane::MAIN, &self.observe(shape, 1))?;
+        let windows = Windows {
+            environments: self.environments,
+            steps: shape.replay.n_step,
+            gamma: self.gamma,
+            flags: self.flags,
+            ages: self.ages,
+        };
+        replay::insert(exec, shape, &self.replay, &windows)?;
         exec.launch(
             Lane::MAIN,
             &MarketCount {

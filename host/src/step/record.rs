@@ -8,7 +8,6 @@ use cuda_std::Buf;
 use gpu::kernels::c51_loss::{C51Loss, C51LossWide};
 use gpu::kernels::cql_loss::{CqlLoss, CqlLossWide};
 use gpu::kernels::learner_signals::sample;
-use gpu::kernels::sample_gather::SampleGather;
 use gpu::kernels::spectral_norm::{SpectralColumns, SpectralRows, SpectralScale};
 
 use crate::error::ExecError;
@@ -16,14 +15,15 @@ use crate::exec::{Exec, Lane};
 use crate::step::buffers::{Replay, StepBuffers, TermBuffers};
 use crate::step::network::{Network, Planes, View};
 use crate::step::parts::SpectralBuffers;
+use crate::step::replay::{join_weights, sample_batch};
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
-use crate::step::{attention, auxiliary, iql, iqn, vaccine};
+use crate::step::{attention, auxiliary, iql, iqn, noisy, vaccine};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Index sampling and gather.
+    /// Index sampling and gather, importance weights.
     Sample,
     /// Spectral norm of the online trunk.
     Spectral,
@@ -35,7 +35,7 @@ pub enum Section {
     Aux,
     /// Data and weight gradients of the C51 and CQL terms, and of the attention.
     Backward,
-    /// Norms, budgets, Adam, EMA, signals.
+    /// Norms, budgets, Adam, EMA, priorities, signals.
     Update,
 }
 
@@ -108,11 +108,18 @@ fn whole<E: Exec>(
     let vaccine = b.parts.as_ref().and_then(|parts| Some((parts, parts.vaccine.as_ref()?, held_out?)));
     // The advantage weights multiply the quantile loss's weights: it then waits for the value networks.
     let weighted = shape.parts.iql.enabled && shape.parts.iql.advantage_weighting;
+    if let Some(parts) = &b.parts
+        && let Some(iqn) = &parts.iqn
+    {
+        exec.after(Lane::IQN, Lane::MAIN)?;
+        iqn::pack(exec, shape, b, iqn)?;
+    }
     if let Some((parts, vaccine, held_out)) = vaccine {
-        // With it come the folded attention and the spectral norm.
+        // With it come the folded attention, the step's noise and the spectral norm.
         vaccine::gradient(exec, shape, b, (parts, vaccine), held_out)?;
     } else {
         attention::fold(exec, shape, b)?;
+        noisy::step(exec, shape, b, draw)?;
         // The spectral norm waits for nothing but the last step.
         exec_spectral(exec, shape, b, Lane::GRADIENT)?;
     }
@@ -130,6 +137,7 @@ fn whole<E: Exec>(
         exec.after(Lane::MAIN, Lane::GRADIENT)?;
     }
     features(exec, shape, b)?;
+    join_weights(exec, replay)?;
     if let Some(parts) = &b.parts
         && let Some(iqn) = &parts.iqn
     {
@@ -174,7 +182,7 @@ fn whole<E: Exec>(
             }
         }
     }
-    update(exec, shape, b, vaccine.is_some())
+    update(exec, shape, b, replay, vaccine.is_some())
 }
 
 /// One section alone; each begins and ends on the main lane.
@@ -186,21 +194,40 @@ pub fn record_section<E: Exec>(
     section: Section,
 ) -> Result<(), ExecError> {
     match section {
-        Section::Sample => replay.map_or(Ok(()), |replay| sample_batch(exec, shape, b, replay)),
+        Section::Sample => {
+            let Some(drawn) = replay else { return Ok(()) };
+            sample_batch(exec, shape, b, drawn)?;
+            join_weights(exec, replay)
+        }
         Section::Spectral => exec_spectral(exec, shape, b, Lane::MAIN),
         Section::Forward => {
             attention::fold(exec, shape, b)?;
+            noisy::step(exec, shape, b, replay.is_some())?;
             attention::context(exec, shape, b)?;
             features(exec, shape, b)?;
             heads(exec, shape, b)
         }
-        Section::Loss => losses(exec, shape, b),
+        Section::Loss => {
+            // What the losses are weighed with is theirs.
+            if let Some(parts) = &b.parts
+                && let Some(iql) = &parts.iql
+                && shape.parts.iql.feeds_losses()
+            {
+                exec.after(Lane::IQL, Lane::MAIN)?;
+                iql::forward(exec, shape, b, iql)?;
+                iql::values(exec, shape, b, parts, iql)?;
+                exec.after(Lane::MAIN, Lane::IQL)?;
+            }
+            losses(exec, shape, b)
+        }
         Section::Aux => {
             let Some(parts) = &b.parts else { return Ok(()) };
             if let Some(iql) = &parts.iql {
                 exec.after(Lane::IQL, Lane::MAIN)?;
-                iql::forward(exec, shape, b, iql)?;
-                iql::values(exec, shape, b, parts, iql)?;
+                if !shape.parts.iql.feeds_losses() {
+                    iql::forward(exec, shape, b, iql)?;
+                    iql::values(exec, shape, b, parts, iql)?;
+                }
                 iql::backward(exec, shape, b, parts, iql)?;
             }
             if parts.auxiliary.is_some() {
@@ -210,6 +237,7 @@ pub fn record_section<E: Exec>(
             }
             if let Some(iqn) = &parts.iqn {
                 exec.after(Lane::IQN, Lane::MAIN)?;
+                iqn::pack(exec, shape, b, iqn)?;
                 if shape.parts.iql.feeds_losses() {
                     exec.after(Lane::IQN, Lane::IQL)?;
                 }
@@ -224,38 +252,8 @@ pub fn record_section<E: Exec>(
             Ok(())
         }
         Section::Backward => backward(exec, shape, b),
-        Section::Update => update(exec, shape, b, false),
+        Section::Update => update(exec, shape, b, replay, false),
     }
-}
-
-pub(super) fn sample_batch<E: Exec>(
-    exec: &mut E,
-    shape: &StepShape,
-    b: &StepBuffers,
-    replay: &Replay,
-) -> Result<(), ExecError> {
-    exec.launch(
-        Lane::MAIN,
-        &SampleGather {
-            batch: shape.batch as u32,
-            stride: shape.stride as u32,
-            capacity: replay.capacity as u32,
-            seed: shape.seed,
-            clock_words: b.clock.into(),
-            ring_words: replay.words.into(),
-            states: replay.states.into(),
-            next_states: replay.next_states.into(),
-            ring_actions: replay.actions.into(),
-            ring_rewards: replay.rewards.into(),
-            ring_discounts: replay.discounts.into(),
-            x: b.batch.x.into(),
-            actions: b.batch.actions.into(),
-            rewards: b.batch.rewards.into(),
-            discounts: b.batch.discounts.into(),
-            weights: b.batch.weights.into(),
-            indices: b.batch.indices.into(),
-        },
-    )
 }
 
 /// Power iteration and scaling of the online trunk's weights, in place, on `lane`.
@@ -338,8 +336,12 @@ pub(super) fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
 
 /// The heads of both networks; joins the target's lane.
 pub(super) fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
-    Network { exec, shape, parameters: b.parameters.target }.heads(Lane::TARGET, &b.target)?;
-    Network { exec, shape, parameters: b.parameters.online }.heads(Lane::MAIN, &b.online)?;
+    if b.noise.is_some() {
+        exec.after(Lane::TARGET, noisy::LANE)?;
+        exec.after(Lane::MAIN, noisy::LANE)?;
+    }
+    Network { exec, shape, parameters: b.target_heads() }.heads(Lane::TARGET, &b.target)?;
+    Network { exec, shape, parameters: b.online_heads() }.heads(Lane::MAIN, &b.online)?;
     exec.after(Lane::MAIN, Lane::TARGET)
 }
 
@@ -432,7 +434,7 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
         let shift = t * shape.splits * shape.layout.len;
         Layer { weight: layer.weight + shift, bias: layer.bias + shift, ..layer }
     };
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.online_heads() };
 
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let mut gradients = Vec::new();
@@ -462,6 +464,7 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
         layers.push((shape.heads1, d_pre(&b.c51), None, raw));
     }
     network.backward(Lane::MAIN, rows, &layers)?;
+    network.parameters = b.parameters.online;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     attention::backward(network.exec, shape, b)?;
     network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.trunk2, d_h2(t), h1)))?;

@@ -1,4 +1,4 @@
-//! The end of a step: norms, budgets and clips, the optimizer, the target, the signals.
+//! The end of a step: norms, budgets and clips, the optimizer, the target, the priorities, the signals.
 
 use gpu::kernels::adam_ema::AdamEma;
 use gpu::kernels::adam_groups::AdamGroups;
@@ -11,8 +11,9 @@ use settings::Flat;
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Lane};
-use crate::step::buffers::StepBuffers;
+use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::parts::PartBuffers;
+use crate::step::replay::update_priorities;
 use crate::step::shape::StepShape;
 use crate::step::{confidence, iql, vaccine};
 
@@ -21,18 +22,24 @@ pub fn update<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
+    replay: Option<&Replay>,
     vaccinated: bool,
 ) -> Result<(), ExecError> {
     match &b.parts {
-        Some(parts) => groups(exec, shape, b, parts, vaccinated),
-        None => plain(exec, shape, b),
+        Some(parts) => groups(exec, shape, b, parts, replay, vaccinated),
+        None => plain(exec, shape, b, replay),
     }
 }
 
 /// One term, one group: the norm's first stage, then Adam, which adds it up.
-fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+fn plain<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: Option<&Replay>,
+) -> Result<(), ExecError> {
     let (len, p) = (shape.layout.len as u32, &b.parameters);
-    if shape.splits == 1 {
+    if shape.whole_gradient() {
         let norm = GradientNorm {
             len,
             grad: p.grad.into(),
@@ -45,7 +52,10 @@ fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
         let reduce = GradientReduce {
             len,
             splits: shape.splits as u32,
+            products: shape.layout.sigma as u32,
+            scaled: shape.scaled() as u32,
             parts: b.c51.parts.into(),
+            factors: b.factors.into(),
             grad: p.grad.into(),
             sums: b.sums.into(),
             clock_words: b.clock.into(),
@@ -53,6 +63,7 @@ fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
         };
         exec.launch(Lane::MAIN, &reduce)?;
     }
+    let prioritized = update_priorities(exec, shape, b, replay)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let signals = StepSignals {
         batch: shape.batch as u32,
@@ -76,6 +87,9 @@ fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
         target: p.target.into(),
     };
     exec.launch(Lane::MAIN, &adam)?;
+    if prioritized {
+        exec.after(Lane::MAIN, Lane::REPLAY)?;
+    }
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }
 
@@ -85,6 +99,7 @@ fn groups<E: Exec>(
     shape: &StepShape,
     b: &StepBuffers,
     parts: &PartBuffers,
+    replay: Option<&Replay>,
     vaccinated: bool,
 ) -> Result<(), ExecError> {
     let (main, trunk, p) = (shape.layout.len as u32, shape.trunk_len() as u32, &b.parameters);
@@ -96,6 +111,9 @@ fn groups<E: Exec>(
         full,
         partial,
         splits,
+        products: shape.layout.sigma as u32,
+        scaled: shape.scaled() as u32,
+        factors: b.factors.into(),
         parts: parts.partial.into(),
         trunk_parts: parts.trunk_parts.into(),
         grads: parts.grads.into(),
@@ -125,6 +143,7 @@ fn groups<E: Exec>(
     if let Some(vaccine) = vaccine {
         vaccine::apply(exec, shape, b, parts, vaccine)?;
     }
+    let prioritized = update_priorities(exec, shape, b, replay)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
     if let Some(buffers) = &parts.iql {
         iql::finish(exec, Lane::GRADIENT, shape, b, parts, buffers)?;
@@ -163,5 +182,8 @@ fn groups<E: Exec>(
         target: p.target.into(),
     };
     exec.launch(Lane::MAIN, &adam)?;
+    if prioritized {
+        exec.after(Lane::MAIN, Lane::REPLAY)?;
+    }
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }

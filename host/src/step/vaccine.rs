@@ -1,17 +1,19 @@
 //! The vaccine in the step (SPEC section 3, `gpu::kernels::vaccine`), in the steps that have it: first the C51 gradient of a
-//! held-out batch, with the step's own activations and gradients, which the step's batch then takes over; at the end the
+//! held-out batch, drawn uniformly, with the step's own activations and gradients, which the step's batch then takes over; at the end the
 //! projection, between the factors and the optimizer.
 
 use cuda_std::Buf;
-use gpu::kernels::term_reduce::GroupReduce;
+use gpu::kernels::term_reduce::{PAIRS, TermReduce};
 use gpu::kernels::vaccine::{PRODUCTS, VaccineApply, VaccineProducts};
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention;
 use crate::step::buffers::{Replay, StepBuffers};
+use crate::step::noisy;
 use crate::step::parts::PartBuffers;
-use crate::step::record::{backward, exec_spectral, features, heads, losses, sample_batch};
+use crate::step::record::{backward, exec_spectral, features, heads, losses};
+use crate::step::replay::sample_batch;
 use crate::step::shape::StepShape;
 
 /// Buffers of the vaccine.
@@ -19,8 +21,8 @@ use crate::step::shape::StepShape;
 pub struct VaccineBuffers {
     /// g_v over the main parameters `[layout.len]`.
     pub gradient: Buf<f32>,
-    /// Blocks' sums of its squares, which nothing reads.
-    squares: Buf<f32>,
+    /// Blocks' sums of its squares, as the reduction writes them `[PAIRS, blocks]`; nothing reads them.
+    sums: Buf<f32>,
     /// Blocks' inner products `[PRODUCTS, blocks]`.
     products: Buf<f32>,
 }
@@ -31,7 +33,7 @@ impl VaccineBuffers {
         let blocks = shape.sums();
         Ok(Self {
             gradient: memory.alloc("vaccine.gradient", shape.layout.len)?,
-            squares: memory.alloc("vaccine.squares", blocks)?,
+            sums: memory.alloc("vaccine.sums", PAIRS as usize * blocks)?,
             products: memory.alloc("vaccine.products", PRODUCTS as usize * blocks)?,
         })
     }
@@ -49,6 +51,7 @@ pub fn gradient<E: Exec>(
     let alone = PartBuffers { cql: None, iqn: None, iql: None, auxiliary: None, ..*parts };
     let alone = StepBuffers { parts: Some(alone), ..*b };
     attention::fold(exec, shape, &alone)?;
+    noisy::step(exec, shape, &alone, true)?;
     exec_spectral(exec, shape, &alone, Lane::MAIN)?;
     sample_batch(exec, shape, &alone, held_out)?;
     attention::context(exec, shape, &alone)?;
@@ -56,14 +59,20 @@ pub fn gradient<E: Exec>(
     heads(exec, shape, &alone)?;
     losses(exec, shape, &alone)?;
     backward(exec, shape, &alone)?;
-    let len = shape.layout.len as u32;
-    let reduce = GroupReduce {
-        len,
+    let reduce = TermReduce {
+        len: shape.layout.len as u32,
+        trunk: shape.trunk_len() as u32,
+        full: 1,
+        partial: 0,
         splits: shape.splits as u32,
-        plane: len,
+        products: shape.layout.sigma as u32,
+        scaled: shape.scaled() as u32,
+        factors: b.factors.into(),
         parts: b.c51.parts.into(),
-        grad: vaccine.gradient.into(),
-        squares: vaccine.squares.into(),
+        trunk_parts: parts.trunk_parts.into(),
+        grads: vaccine.gradient.into(),
+        trunk_grads: parts.trunk_grads.into(),
+        sums: vaccine.sums.into(),
     };
     exec.launch(Lane::MAIN, &reduce)
 }

@@ -4,6 +4,7 @@ use gpu::market::LogRow;
 
 use crate::step::Kept;
 use crate::train::Stop;
+use crate::train::profiler::StepProfile;
 
 /// Which part of the bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -137,6 +138,12 @@ pub trait Agent {
     fn kept(&mut self) -> anyhow::Result<Kept>;
     /// Goes on from what was kept.
     fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()>;
+    /// Fraction of pruned weights of each matrix, by name; empty without pruning.
+    fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>>;
+    /// Times of the last training steps' sections, where the agent was made to take them.
+    fn profile(&mut self) -> anyhow::Result<Option<StepProfile>> {
+        Ok(None)
+    }
     /// Steps skipped in a row up to now.
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64>;
 }

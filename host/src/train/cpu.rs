@@ -3,81 +3,17 @@
 use anyhow::{Context, bail};
 use cpu_path::{C51Batch, CpuLearner, StepMetrics};
 use gpu::kernels::ensemble_loss::learns;
+use gpu::kernels::noisy;
 use gpu::kernels::probe::permuted;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
-use settings::{Config, Ensemble};
+use settings::{Config, Ensemble, NoisyLayout, Priority};
 
 use crate::step::Kept;
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
-
-/// A ring of transitions in host memory, sampled uniformly with the device's generator.
-struct HostReplay {
-    capacity: usize,
-    state: usize,
-    states: Vec<f32>,
-    next_states: Vec<f32>,
-    actions: Vec<u64>,
-    rewards: Vec<f32>,
-    discounts: Vec<f32>,
-    size: usize,
-    cursor: usize,
-}
-
-impl HostReplay {
-    fn new(capacity: usize, state: usize) -> Self {
-        Self {
-            capacity,
-            state,
-            states: vec![0.0; capacity * state],
-            next_states: vec![0.0; capacity * state],
-            actions: vec![0; capacity],
-            rewards: vec![0.0; capacity],
-            discounts: vec![0.0; capacity],
-            size: 0,
-            cursor: 0,
-        }
-    }
-
-    fn insert(&mut self, states: &[f32], actions: &[u64], step: &Transitions) {
-        for e in 0..actions.len() {
-            let (at, s) = (self.cursor, self.state);
-            self.states[at * s..][..s].copy_from_slice(&states[e * s..][..s]);
-            self.next_states[at * s..][..s].copy_from_slice(&step.next_states[e * s..][..s]);
-            self.actions[at] = actions[e];
-            self.rewards[at] = step.rewards[e];
-            self.discounts[at] = step.discounts[e];
-            self.cursor = (self.cursor + 1) % self.capacity;
-            self.size = (self.size + 1).min(self.capacity);
-        }
-    }
-
-    /// The same indices as the kernel `sample_gather` draws for this seed, step and size; no quantile samples.
-    fn sample(&self, batch: usize, branches: usize, seed: u64, step: u64) -> C51Batch<f32> {
-        let s = self.state;
-        let mut out = C51Batch {
-            states: Vec::with_capacity(batch * s),
-            next_states: Vec::with_capacity(batch * s),
-            actions: Vec::with_capacity(batch * branches),
-            rewards: Vec::with_capacity(batch),
-            discounts: Vec::with_capacity(batch),
-            weights: vec![1.0; batch],
-            ..C51Batch::default()
-        };
-        for i in 0..batch {
-            let word = philox::draw(seed, step, philox::Stream::Sample, i as u32, 0);
-            let slot = philox::below(word[0], word[1], self.size as u64) as usize;
-            out.states.extend_from_slice(&self.states[slot * s..][..s]);
-            out.next_states.extend_from_slice(&self.next_states[slot * s..][..s]);
-            out.actions.extend((0..branches).map(|d| action::branch(self.actions[slot], d as u32)));
-            out.rewards.push(self.rewards[slot]);
-            out.discounts.push(self.discounts[slot]);
-        }
-        out
-    }
-}
+use crate::train::replay::{Draw, HostReplay};
 
 /// The quantile samples of a step, draw for draw those of the device: [batch, samples], one draw per element.
 fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
@@ -90,6 +26,12 @@ fn masks(batch: usize, ensemble: &Ensemble, seed: u64, step: u64) -> Vec<bool> {
     let members = ensemble.members;
     let mask = |i: usize| learns(seed, step, (i / members) as u32, (i % members) as u32, ensemble.mask);
     (0..batch * members).map(mask).collect()
+}
+
+/// The factors of the heads' noise in a step, draw for draw those of the device: the online network's, the target's.
+fn noise(factors: usize, seed: u64, step: u64) -> Vec<f32> {
+    let of = |stream| noisy::factors(seed, step, stream, factors);
+    [of(philox::Stream::NoiseOnline), of(philox::Stream::NoiseTarget)].concat()
 }
 
 /// What a step says about the parts beside C51.
@@ -147,6 +89,8 @@ pub struct CpuAgent<'a> {
     sensitivity: Vec<f32>,
     train_step: u64,
     collect_step: u64,
+    /// Factors of a network's noise.
+    factors: usize,
 }
 
 impl<'a> CpuAgent<'a> {
@@ -164,7 +108,9 @@ impl<'a> CpuAgent<'a> {
                 let environments = VecMarket::new(market.params, &market.table, part, e, config.train.seed)?;
                 let mut states = vec![0.0; e * s];
                 environments.observe(&mut states)?;
-                let replay = HostReplay::new(config.vaccine.capacity, s);
+                // Drawn uniformly, whatever the training's ring does.
+                let uniform = settings::Replay { prioritized: false, ..config.replay.clone() };
+                let replay = HostReplay::new(&uniform, config.vaccine.capacity, s, e, market.params.gamma);
                 Some(HeldOut { environments, states, transitions: Transitions::new(e, s), replay })
             }
             None => None,
@@ -176,18 +122,25 @@ impl<'a> CpuAgent<'a> {
             environments,
             states,
             transitions: Transitions::new(e, s),
-            replay: HostReplay::new(config.collect.capacity, s),
+            replay: HostReplay::new(&config.replay, config.collect.capacity, s, e, market.params.gamma),
             held_out,
             sensitivity: Vec::new(),
             train_step: 0,
             collect_step: 0,
+            factors: NoisyLayout::new(&config.model).factors,
         })
     }
 
     /// Epsilon-greedy actions, draw for draw those of the kernel `select_action`.
     fn act(&self, states: &[f32], epsilon: f32) -> anyhow::Result<Vec<u64>> {
         let branches = &self.config.model.branches;
-        let decision = self.learner.act(states)?;
+        let decision = if self.config.model.noisy {
+            let (seed, step) = (self.config.train.seed, self.collect_step);
+            let noise = noisy::factors(seed, step, philox::Stream::NoiseActing, self.factors);
+            self.learner.act_with_noise(states, &noise)?
+        } else {
+            self.learner.act(states)?
+        };
         let explore = philox::Stream::Explore;
         let draw = |e: usize, block: u32| {
             philox::draw(self.config.train.seed, self.collect_step, explore, e as u32, block)
@@ -259,7 +212,7 @@ impl Agent for CpuAgent<'_> {
         stop: &Stop,
         progress: &mut dyn FnMut(usize),
     ) -> anyhow::Result<Vec<StepRow>> {
-        if self.replay.size == 0 {
+        if self.replay.complete() == 0 && !stop.asked() {
             bail!("training before any transition was collected");
         }
         let (batch, branches) = (self.config.train.batch, self.config.model.branches.len());
@@ -269,21 +222,34 @@ impl Agent for CpuAgent<'_> {
                 break;
             }
             let (seed, step) = (self.config.train.seed, self.train_step);
-            let mut sample = self.replay.sample(batch, branches, seed, step);
+            let Draw { batch: mut sample, slots } = self.replay.sample(batch, branches, seed, step);
             let iqn = &self.config.iqn;
             if iqn.enabled {
                 sample.taus = taus(batch * iqn.samples, seed, step, philox::Stream::IqnTau);
                 let count = batch * iqn.target_samples;
                 sample.target_taus = taus(count, seed, step, philox::Stream::IqnTauTarget);
             }
+            if self.config.model.noisy {
+                sample.noise = noise(self.factors, seed, step);
+            }
             if self.config.ensemble.enabled {
                 sample.masks = masks(batch, &self.config.ensemble, seed, step);
             }
             let held_out = self.held_out.as_ref().filter(|_| self.config.vaccine.is_in(step));
-            let held_out = held_out.map(|held_out| held_out.replay.sample(batch, branches, seed, step));
+            let held_out = held_out.map(|held_out| {
+                let drawn = held_out.replay.sample(batch, branches, seed, step).batch;
+                C51Batch { noise: sample.noise.clone(), ..drawn }
+            });
             let metrics =
                 self.learner.train_step_against(&sample, held_out.as_ref()).context("training step")?;
             self.train_step += 1;
+            if !metrics.skipped {
+                let c51 = match self.config.replay.priority {
+                    Priority::Td => &metrics.td,
+                    Priority::CrossEntropy => &metrics.cross_entropy,
+                };
+                self.replay.update(&slots, c51, &metrics.iqn_loss);
+            }
             if self.config.probe.is_in(step) {
                 self.sensitivity = self.probe(&sample.states)?;
             }
@@ -345,6 +311,10 @@ impl Agent for CpuAgent<'_> {
             state.confidence = kept.confidence.clone();
         }
         Ok(self.learner.import(state)?)
+    }
+
+    fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {
+        Ok(self.learner.sparsity())
     }
 
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {

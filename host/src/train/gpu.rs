@@ -8,17 +8,18 @@ use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
 use gpu::market::{LOG_FIELDS, LogRow, MarketParams};
-use settings::{Config, Group};
+use settings::{Config, Group, Pruning};
 
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{
-    Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record,
-    record_probe, record_vaccinated,
+    Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
+    record_probe, record_pruning, record_vaccinated,
 };
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
+use crate::train::profiler::{Profiler, StepProfile};
 
 /// Graph launches between two looks at the device: enough that the host is never waited for.
 const CHUNK: usize = 250;
@@ -36,6 +37,8 @@ struct VaccineGraphs {
     collector: Collector,
     collect_graph: Graph,
     train_graph: Graph,
+    /// The same step beginning with a pruning.
+    pruning_graph: Option<Graph>,
 }
 
 /// The GPU agent.
@@ -45,10 +48,14 @@ pub struct GpuAgent {
     buffers: StepBuffers,
     collector: Collector,
     train_graph: Graph,
+    /// The training step that begins with a pruning.
+    pruning_graph: Option<Graph>,
     collect_graph: Graph,
     vaccine: Option<VaccineGraphs>,
     /// The causal probe, behind the steps that end with it.
     probe_graph: Option<Graph>,
+    /// Times the last steps of an epoch.
+    profiler: Option<Profiler>,
     backtests: Vec<Backtest>,
     /// Training steps begun since the start.
     steps: u64,
@@ -58,11 +65,20 @@ pub struct GpuAgent {
 
 impl GpuAgent {
     /// Allocates everything, runs each sequence once eagerly, captures the graphs, then sets the initial parameters.
-    pub fn new(config: &Config, market: &Market, mut exec: CudaExec, matmul: Matmul) -> anyhow::Result<Self> {
+    ///
+    /// With `profile` the last steps of every epoch are timed ([`Agent::profile`]).
+    pub fn new(
+        config: &Config,
+        market: &Market,
+        mut exec: CudaExec,
+        matmul: Matmul,
+        profile: bool,
+    ) -> anyhow::Result<Self> {
         StepShape::check_supported(config)?;
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
-        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?;
+        let pending = config.replay.pending(config.collect.environments);
+        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
         let table = TableBuffers::upload(&mut exec, &market.table)?;
         let values = buffers.parts.and_then(|parts| parts.iql);
         let input = CollectorInput {
@@ -81,6 +97,8 @@ impl GpuAgent {
         // the same decisions whatever cuBLASLt is installed.
         let mut backtest_shape = StepShape::new(config, Matmul::Rust);
         backtest_shape.precision = settings::Precision::Fp32;
+        // Nothing is drawn from a backtest's ring.
+        backtest_shape.replay = settings::Replay::default();
         let online = buffers.parameters.online;
         let mut backtests = Vec::new();
         for part in [PartName::Train, PartName::Validation, PartName::Test] {
@@ -110,6 +128,14 @@ impl GpuAgent {
         collector.record(&mut exec, &shape, online)?;
         let train_graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))
             .context("capturing the training step")?;
+        let pruning_graph = match config.pruning.enabled {
+            true => {
+                record_pruning(&mut exec, &shape, &buffers, Some(&replay))?;
+                let record = |exec: &mut CudaExec| record_pruning(exec, &shape, &buffers, Some(&replay));
+                Some(Graph::capture(&mut exec, record).context("capturing the pruning step")?)
+            }
+            false => None,
+        };
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
         let vaccine = match market.held_out() {
@@ -121,7 +147,10 @@ impl GpuAgent {
                     epsilon: None,
                     ..input
                 };
+                // Drawn uniformly, whatever the training's ring does.
+                let pending = config.replay.pending(config.vaccine.environments);
                 let held_out = Replay::alloc(&mut exec, &shape, config.vaccine.capacity)?;
+                let held_out = Replay { priorities: None, ..held_out.with_pending(pending) };
                 let collector = Collector::alloc(&mut exec, &shape, input, held_out, "vaccine")?;
                 collector.record(&mut exec, &shape, online)?;
                 record_vaccinated(&mut exec, &shape, &buffers, &replay, &held_out)?;
@@ -131,7 +160,20 @@ impl GpuAgent {
                     record_vaccinated(exec, &shape, &buffers, &replay, &held_out)
                 })
                 .context("capturing the vaccinated training step")?;
-                Some(VaccineGraphs { collector, collect_graph, train_graph })
+                let pruning_graph = match config.pruning.enabled {
+                    true => {
+                        let record = |exec: &mut CudaExec| {
+                            prune::prune(exec, &shape, &buffers)?;
+                            record_vaccinated(exec, &shape, &buffers, &replay, &held_out)
+                        };
+                        Some(
+                            Graph::capture(&mut exec, record)
+                                .context("capturing the pruning with vaccine")?,
+                        )
+                    }
+                    false => None,
+                };
+                Some(VaccineGraphs { collector, collect_graph, train_graph, pruning_graph })
             }
             None => None,
         };
@@ -141,6 +183,10 @@ impl GpuAgent {
                 let graph = Graph::capture(&mut exec, |exec| record_probe(exec, &shape, &buffers));
                 Some(graph.context("capturing the causal probe")?)
             }
+            false => None,
+        };
+        let profiler = match profile {
+            true => Some(Profiler::new(&mut exec, &shape, &buffers, &replay)?),
             false => None,
         };
         exec.seal();
@@ -155,9 +201,11 @@ impl GpuAgent {
             buffers,
             collector,
             train_graph,
+            pruning_graph,
             collect_graph,
             vaccine,
             probe_graph,
+            profiler,
             backtests,
             steps: 0,
             description,
@@ -175,6 +223,7 @@ impl GpuAgent {
         self.exec.upload(p.online, &initial)?;
         self.exec.upload(p.target, &initial[..p.target.len()])?;
         self.buffers.start(&mut self.exec, &self.shape)?;
+        self.buffers.start_factors(&mut self.exec)?;
         self.exec.upload(p.m, &zeros)?;
         self.exec.upload(p.v, &zeros)?;
         self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
@@ -189,13 +238,22 @@ impl GpuAgent {
         Ok(())
     }
 
-    /// Launches the next `count` training steps, with the vaccine and the probe where they are due.
-    fn launch(&mut self, count: usize) -> anyhow::Result<()> {
+    /// Launches the next `count` training steps of an epoch that ends before step `end`, with pruning, vaccine and probe
+    /// where they are due.
+    fn launch(&mut self, count: usize, end: u64) -> anyhow::Result<()> {
         let parts = &self.shape.parts;
         for step in self.steps..self.steps + count as u64 {
-            match self.vaccine.as_ref().filter(|_| parts.vaccine.is_in(step)) {
-                Some(vaccine) => vaccine.train_graph.replay(&mut self.exec)?,
-                None => self.train_graph.replay(&mut self.exec)?,
+            let vaccine = self.vaccine.as_ref().filter(|_| parts.vaccine.is_in(step));
+            let pruning = self.pruning_graph.as_ref().filter(|_| self.shape.pruning.due(step));
+            let pruning = pruning.map(|plain| vaccine.map_or(Some(plain), |v| v.pruning_graph.as_ref()));
+            let special = pruning.flatten().or(vaccine.map(|vaccine| &vaccine.train_graph));
+            // Steps as they mostly are get profiled.
+            let timed = match (&mut self.profiler, special) {
+                (Some(profiler), None) => profiler.step(&mut self.exec, (end - step) as usize)?,
+                _ => false,
+            };
+            if !timed {
+                special.unwrap_or(&self.train_graph).replay(&mut self.exec)?;
             }
             if let Some(probe) = self.probe_graph.as_ref().filter(|_| parts.probe.is_in(step)) {
                 probe.replay(&mut self.exec)?;
@@ -283,7 +341,8 @@ fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
 fn reset(exec: &mut CudaExec, collector: &Collector) -> anyhow::Result<()> {
     exec.upload(collector.values, &vec![0.0f64; collector.values.len()])?;
     exec.upload(collector.counters, &vec![0u32; collector.counters.len()])?;
-    exec.upload(collector.replay.words, &vec![0u64; collector.replay.words.len()])?;
+    exec.upload(collector.ages, &vec![0u32; collector.ages.len()])?;
+    collector.replay.clear(exec)?;
     exec.upload(collector.log, &vec![0.0f64; collector.log.len()])?;
     Ok(())
 }
@@ -320,9 +379,10 @@ impl Agent for GpuAgent {
         progress: &mut dyn FnMut(usize),
     ) -> anyhow::Result<Vec<StepRow>> {
         let mut rows = Vec::with_capacity(steps);
+        let begun = self.steps;
         while rows.len() < steps && !stop.asked() {
             let chunk = CHUNK.min(steps - rows.len());
-            self.launch(chunk)?;
+            self.launch(chunk, begun + steps as u64)?;
             // Downloading waits for the chunk; launches of the next one follow at once.
             rows.extend(self.history(chunk)?);
             progress(rows.len());
@@ -374,6 +434,17 @@ impl Agent for GpuAgent {
 
     fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()> {
         Ok(self.buffers.set_kept(&mut self.exec, kept)?)
+    }
+
+    fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {
+        let Some(pruning) = self.buffers.pruning else { return Ok(Vec::new()) };
+        let zeros = self.exec.download(pruning.zeros)?;
+        let matrices = Pruning::matrices(&self.shape.layout).zip(zeros);
+        Ok(matrices.map(|(t, zeros)| (t.name.clone(), f64::from(zeros) / t.len() as f64)).collect())
+    }
+
+    fn profile(&mut self) -> anyhow::Result<Option<StepProfile>> {
+        self.profiler.as_mut().map_or(Ok(None), |profiler| profiler.take(&self.exec))
     }
 
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {

@@ -56,6 +56,7 @@ impl Market {
         let loaded = load(&config.data)?;
         let options = PrepareOptions {
             window: config.market.window,
+            n_step: config.replay.n_step,
             split: SplitOptions {
                 train: config.split.train,
                 validation: config.split.validation,
@@ -136,7 +137,7 @@ impl Market {
                 let reach = Reach {
                     lookback: record.fitted.lookback,
                     window: config.market.window,
-                    n_step: PrepareOptions::default().n_step,
+                    n_step: config.replay.n_step,
                 };
                 let [learned, held_out] =
                     held_out(train.1, config.vaccine.holdout, reach).with_context(|| {

@@ -1,5 +1,6 @@
 //! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use crate::train::agent::{Agent, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance, write_atomically};
 use crate::train::market::Market;
 use crate::train::metrics::Metrics;
+use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
 
 /// Files of a run.
@@ -98,6 +100,21 @@ struct EpochRow {
     validation_return: f64,
     validation_sharpe: Option<f64>,
     best: bool,
+}
+
+/// Fraction of pruned weights of each matrix after an epoch.
+#[derive(Debug, Serialize)]
+struct SparsityRow {
+    epoch: usize,
+    tensors: BTreeMap<String, f64>,
+}
+
+/// Times of an epoch's last training steps.
+#[derive(Debug, Serialize)]
+struct ProfileRow<'a> {
+    epoch: usize,
+    #[serde(flatten)]
+    profile: &'a StepProfile,
 }
 
 /// How a run ended.
@@ -208,7 +225,15 @@ impl Run<'_> {
                 best: is_best,
             };
             metrics.write("epoch", &row)?;
+            let sparsity = agent.sparsity()?;
+            if !sparsity.is_empty() {
+                metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
+            }
             progress.line(&row.text(config.train.epochs));
+            if let Some(profile) = agent.profile()? {
+                metrics.write("profile", &ProfileRow { epoch, profile: &profile })?;
+                progress.line(&profile.text());
+            }
         }
         progress.end();
         let Some(best) = best else {
