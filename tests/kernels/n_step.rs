@@ -35,7 +35,7 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
                         let end = random.uniform() < ends;
                         // Both at once on some.
                         let (terminated, truncated) =
-                            (end && random.bits() % 2 == 0, end && random.bits() % 3 > 0);
+                            (end && random.bits().is_multiple_of(2), end && !random.bits().is_multiple_of(3));
                         Step {
                             reward: random.normal(1.0),
                             terminated,

@@ -1,7 +1,7 @@
 //! The agent on the CPU: candle's learner, the same environment functions, a replay in host memory.
 
 use anyhow::{Context, bail};
-use cpu_path::{C51Batch, CpuLearner, StepMetrics};
+use cpu_path::{CpuLearner, StepMetrics};
 use gpu::kernels::noisy;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
