@@ -80,7 +80,7 @@ pub fn sample_gather(
         let size = ring_words.get(ring::SIZE);
         // A damaged counter must not read beyond the ring: the bound is exact for every valid one.
         let written = if size < capacity as u64 { size as u32 } else { capacity };
-        let complete = if pending < written { written - pending } else { 0 };
+        let complete = written.saturating_sub(pending);
         let mut slot = philox::below(word[0], word[1], complete as u64) as u32;
         if pending > 0 && written == capacity {
             // Counted from the oldest slot, which is where the next step writes.
