@@ -18,6 +18,7 @@ fn everything() -> Parts {
     (parts.iqn.cosines, parts.iqn.hidden) = (7, 6);
     (parts.iql.enabled, parts.iql.hidden) = (true, 6);
     (parts.attention.enabled, parts.attention.heads) = (true, 2);
+    (parts.mamba.enabled, parts.mamba.width, parts.mamba.heads, parts.mamba.state) = (true, 8, 2, 3);
     (parts.spectral.enabled, parts.spectral.sigma_max) = (true, 0.7);
     parts
 }
@@ -27,8 +28,8 @@ fn optimizer() -> Optimizer {
 }
 
 fn config(parts: Parts) -> Config {
-    let Parts { cql, iqn, iql, attention, spectral, budgets } = parts;
-    let mut config = Config { cql, iqn, iql, attention, spectral, budgets, ..Config::default() };
+    let Parts { cql, iqn, iql, attention, mamba, spectral, budgets } = parts;
+    let mut config = Config { cql, iqn, iql, attention, mamba, spectral, budgets, ..Config::default() };
     (config.model, config.optimizer, config.train.seed) = (shape(), optimizer(), 11);
     config
 }
@@ -47,12 +48,12 @@ fn full_batch(parts: &Parts, samples: usize) -> C51Batch<f64> {
     batch
 }
 
-/// A learner whose attention has an open gate and whose target is another network.
+/// A learner whose attention and Mamba-2 block have open gates and whose target is another network.
 fn oracle(parts: &Parts) -> Oracle {
     let flat = Flat::new(&shape(), parts);
     let widen = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
     let mut online = widen(&init_parameters(&flat, 3));
-    if let Some(gate) = flat.find("att.gate") {
+    for gate in ["att.gate", "mamba.gate"].iter().filter_map(|name| flat.find(name)) {
         online[gate.offset] = 0.7;
     }
     let target = widen(&init_parameters(&flat, 4)[..flat.target_len()]);
@@ -117,13 +118,17 @@ fn each_term_reaches_its_own_parameters_only() {
             assert_eq!(values.iter().any(|g| *g != 0.0), reached, "{:?} and {}", t.term, tensor.name);
         }
     }
-    // The attention's gradient is C51's alone: the other terms change nothing about it.
-    let attention = |e: &cpu_path::Evaluation<f64>| {
-        e.own.iter().find(|g| g.group == Group::Attention).unwrap().gradient.clone()
+    // The attention's and the block's gradients are C51's alone: the other terms change nothing about them.
+    let own = |e: &cpu_path::Evaluation<f64>, group| {
+        e.own.iter().find(|g| g.group == group).unwrap().gradient.clone()
     };
-    let alone = Parts { attention: parts.attention.clone(), ..Parts::default() };
+    let (attention, mamba) = (parts.attention.clone(), parts.mamba.clone());
+    let alone = Parts { attention, mamba, ..Parts::default() };
     let c51 = oracle(&alone).evaluate(&full_batch(&alone, 6)).unwrap();
-    assert_eq!(attention(&c51), attention(&e));
+    for group in [Group::Attention, Group::Mamba] {
+        assert_eq!(own(&c51, group), own(&e, group));
+        assert!(own(&e, group).iter().any(|g| *g != 0.0));
+    }
     assert_eq!(c51.terms[0].gradient, e.terms[0].gradient);
 }
 

@@ -6,10 +6,12 @@
 
 pub mod config;
 pub mod flat;
+pub mod mamba;
 pub mod model;
 pub mod parts;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use flat::{Flat, Group, Segment};
+pub use mamba::Mamba;
 pub use model::{Head, Layout, ModelShape, Tensor};
 pub use parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};

@@ -105,6 +105,10 @@ macro_rules! test {
     (golden_full $($body:ident)*) => {
         test!(@ golden_full rust_products);
     };
+    // One of them runs on cuBLASLt.
+    (mamba_step $($body:ident)*) => {
+        test!(@ mamba_step windows closed_gate);
+    };
     // How a tensor core adds its products is not specified.
     (gemm $($body:ident)*) => {
         test!(@ gemm nt_fp32 nn_fp32 tn_fp32);

@@ -112,7 +112,17 @@ impl Shape {
         let a_log = dt_bias + self.heads;
         let skip = a_log + self.heads;
         let norm = skip + self.heads;
-        Core { emb_bias, in_weight, conv_weight, conv_bias, dt_bias, a_log, skip, norm, len: norm + self.width }
+        Core {
+            emb_bias,
+            in_weight,
+            conv_weight,
+            conv_bias,
+            dt_bias,
+            a_log,
+            skip,
+            norm,
+            len: norm + self.width,
+        }
     }
 
     /// Floats of a plane of sums over the batch: as the folded parameters, then the sum of q . o, padded.

@@ -40,14 +40,22 @@ fn check_forward(problem: &Problem, samples: &[Forward<Bounded>], states: &[f32]
 
 /// Every element within the rounding's bound, and every tensor within SPEC section 8's: 1e-3 of its norm, or of a
 /// thousandth of the group's.
-fn check_gradient(problem: &Problem, expected: &Parameters<Bounded>, (got, squares): &(Parameters<f32>, f64)) {
+fn check_gradient(
+    problem: &Problem,
+    expected: &Parameters<Bounded>,
+    (got, squares): &(Parameters<f32>, f64),
+) {
     let norm = |x: &[Bounded]| x.iter().map(|x| x.value * x.value).sum::<f64>().sqrt();
     let group = expected.tensors.iter().map(|t| norm(t)).map(|x| x * x).sum::<f64>().sqrt();
     let sizes = tensor_sizes(problem.shape, problem.taps, problem.hidden);
     for (((name, len), expected), got) in sizes.into_iter().zip(&expected.tensors).zip(&got.tensors) {
         assert_eq!((len, len), (expected.len(), got.len()));
         for (i, (&expected, &got)) in expected.iter().zip(got).enumerate() {
-            assert!(accepts(expected, got), "{:?}: d {name} [{i}] = {got}, expected {expected:?}", problem.shape);
+            assert!(
+                accepts(expected, got),
+                "{:?}: d {name} [{i}] = {got}, expected {expected:?}",
+                problem.shape
+            );
         }
         let error =
             expected.iter().zip(got).map(|(e, &g)| (e.value - f64::from(g)).powi(2)).sum::<f64>().sqrt();

@@ -3,8 +3,8 @@
 use cuda_std::Buf;
 use gpu::kernels::mamba::reference::{Parameters, tensor_sizes};
 use gpu::kernels::mamba::{
-    MambaBackward, MambaFold, MambaForward, MambaJoin, MambaReduce, MambaUnfold, backward_blocks, joined_bias,
-    joined_len, output_plane,
+    MambaBackward, MambaFold, MambaForward, MambaJoin, MambaReduce, MambaUnfold, backward_blocks,
+    joined_bias, joined_len, output_plane,
 };
 
 use super::machine::Machine;
@@ -137,7 +137,9 @@ pub fn backward<M: Machine>(
     let dh = |row: usize, r: usize| f64::from(problem.gradient[row * hidden + r]);
     // q = d Wout.
     let q: Vec<f32> = (0..rows * width)
-        .map(|i| (0..hidden).map(|r| dh(i / width, r) * f64::from(out[r * width + i % width])).sum::<f64>() as f32)
+        .map(|i| {
+            (0..hidden).map(|r| dh(i / width, r) * f64::from(out[r * width + i % width])).sum::<f64>() as f32
+        })
         .collect();
     // P = d^T o and s.
     let plane = output_plane(hidden as u32, shape.width) as usize;
@@ -146,7 +148,9 @@ pub fn backward<M: Machine>(
         let of_split = || (0..rows).filter(move |row| row * SPLITS / rows == split);
         for (i, x) in part.iter_mut().take(hidden * (width + 1)).enumerate() {
             *x = if i < hidden * width {
-                of_split().map(|row| dh(row, i / width) * f64::from(joined[row * stride + i % width])).sum::<f64>()
+                of_split()
+                    .map(|row| dh(row, i / width) * f64::from(joined[row * stride + i % width]))
+                    .sum::<f64>()
             } else {
                 of_split().map(|row| dh(row, i - hidden * width)).sum::<f64>()
             } as f32;
@@ -224,7 +228,10 @@ pub fn backward<M: Machine>(
         from..at
     });
     let outside = |i: usize| !places.iter().any(|place| place.contains(&i));
-    assert!((0..gradient.len()).filter(|&i| outside(i)).all(|i| gradient[i].to_bits() == 0), "padding is zero");
+    assert!(
+        (0..gradient.len()).filter(|&i| outside(i)).all(|i| gradient[i].to_bits() == 0),
+        "padding is zero"
+    );
     let mut places = places.into_iter();
     let tensors = Parameters::new(shape, taps, hidden, |_, _| {
         gradient[places.next().expect("a place for each tensor")].to_vec()

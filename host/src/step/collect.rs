@@ -16,6 +16,7 @@ use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
+use crate::step::mamba::{self, MambaForwardBuffers};
 use crate::step::network::{Network, View};
 use crate::step::shape::StepShape;
 
@@ -91,6 +92,8 @@ pub struct Collector {
     activations: Activations,
     /// The attention's folded matrices and contexts, where it is on.
     attention: Option<(Folded, Context)>,
+    /// The Mamba-2 block's parameters and inputs of the first layer, where it is on.
+    mamba: Option<MambaForwardBuffers>,
     /// Log rows `[E, log_rows, LOG_FIELDS]`.
     pub log: Buf<f64>,
     /// Exploration rate, one value.
@@ -153,6 +156,10 @@ impl Collector {
                 )),
                 false => None,
             },
+            mamba: match shape.parts.mamba.enabled {
+                true => Some(MambaForwardBuffers::alloc(memory, shape, e, 0, &format!("{name}.mamba"))?),
+                false => None,
+            },
             log: memory.alloc(&format!("{name}.log"), e * input.log_rows.max(1) * LOG_FIELDS as usize)?,
             epsilon: memory.alloc(&format!("{name}.epsilon"), 1)?,
             support: filled(memory, &format!("{name}.support"), &[shape.model.v_min, shape.model.v_max])?,
@@ -177,7 +184,15 @@ impl Collector {
         online: Buf<f32>,
     ) -> Result<(), ExecError> {
         let x = View::new(self.states, shape.stride);
-        Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
+        if let Some(forward) = &self.mamba {
+            let lane = Lane::MAIN;
+            mamba::fold_networks(exec, shape, lane, forward, online, online)?;
+            mamba::join_networks(exec, shape, lane, forward, online, online)?;
+            mamba::block_of(exec, shape, lane, forward, self.states)?;
+            mamba::trunk(exec, shape, lane, forward, 0, online, &self.activations)?;
+        } else {
+            Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
+        }
         if let Some((folded, context)) = &self.attention {
             // Folded anew in every step: some microseconds beside the environments, and never stale.
             let (e, lane) = (self.environments, Lane::MAIN);

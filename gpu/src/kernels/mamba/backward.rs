@@ -179,7 +179,8 @@ impl Back {
                 earlier = math::fma(self.scored(at + s), memory.get(score + s), earlier);
                 s += 1;
             }
-            let direct = memory.get(self.d_weight + at + t) * memory.get(decay + at + t) * memory.get(score + t);
+            let direct =
+                memory.get(self.d_weight + at + t) * memory.get(decay + at + t) * memory.get(score + t);
             let d_delta = math::fma(-rate, earlier, direct);
             memory.set(time + at + t, d_delta * memory.get(time + at + t));
             pair += 32;

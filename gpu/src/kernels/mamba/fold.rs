@@ -44,7 +44,8 @@ pub fn mamba_fold(
     let from = if network == 0 { online } else { target };
     let (channels, stride) = (shape.channels(), shape.row_stride());
     // Position in an array and its number of elements; what lies behind is padding.
-    let value = |first: u32, len: u32, base: u32| if i - base < len { from.get(first + i - base) } else { 0.0 };
+    let value =
+        |first: u32, len: u32, base: u32| if i - base < len { from.get(first + i - base) } else { 0.0 };
     let x = if i < to.taps {
         let (f, row) = (i / stride, i % stride);
         if row < shape.rows() {

@@ -132,7 +132,8 @@ impl Unfold {
         let folded = shape.folded();
         if i < core.in_weight {
             // Column f of M's gradient, or v's.
-            let (u, f) = if i < core.emb_bias { (i / features, i % features) } else { (i - core.emb_bias, features) };
+            let (u, f) =
+                if i < core.emb_bias { (i / features, i % features) } else { (i - core.emb_bias, features) };
             let (weight, d) = (SCRATCH + core.in_weight + u, sums + f * stride);
             let mut sum = 0.0;
             let mut row = 0;

@@ -11,12 +11,7 @@ use crate::reference::Bounded;
 
 /// f64, or a value with its error bound.
 pub trait Number:
-    Copy
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
     /// A number that f32 holds.
     fn exact(x: f32) -> Self;
@@ -122,7 +117,12 @@ mod at {
 
 impl<T: Copy> Parameters<T> {
     /// Parameters whose tensors come from `make(name, len)`.
-    pub fn new(shape: Shape, taps: usize, hidden: usize, mut make: impl FnMut(&str, usize) -> Vec<T>) -> Self {
+    pub fn new(
+        shape: Shape,
+        taps: usize,
+        hidden: usize,
+        mut make: impl FnMut(&str, usize) -> Vec<T>,
+    ) -> Self {
         let sizes = tensor_sizes(shape, taps, hidden);
         Self { tensors: array::from_fn(|i| make(sizes[i].0, sizes[i].1)), taps, hidden }
     }

@@ -58,7 +58,20 @@ impl Sample {
         let decay = slope + shape.channels() * columns;
         let time = decay + shape.heads * columns;
         let folded = shape.folded();
-        Sample { memory, shape, folded, window: first, channel, delta, weight, score, gated, slope, decay, time }
+        Sample {
+            memory,
+            shape,
+            folded,
+            window: first,
+            channel,
+            delta,
+            weight,
+            score,
+            gated,
+            slope,
+            decay,
+            time,
+        }
     }
 
     /// M x_t + v of one row, for the bars `t` to `t + 3`.
