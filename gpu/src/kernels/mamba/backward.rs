@@ -23,7 +23,7 @@ const fn warp_floats(shape: &Shape) -> u32 {
 /// Shared memory in floats.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) fn backward_floats(shape: &Shape) -> u32 {
-    shape.folded().len + WARPS * warp_floats(shape)
+    shape.folded().len + WARPS * warp_floats(shape) + WARPS
 }
 
 /// A sample with the gradients of its arrays.
@@ -347,6 +347,8 @@ pub fn mamba_backward(
     let shape = Shape { features, bars, width, state, heads };
     let (len, floats) = (shape.folded().len, warp_floats(&shape));
     let memory = shared::array::<f32>(0, len + WARPS * floats);
+    let starts = shared::array::<u32>(4 * (len + WARPS * floats), WARPS);
+    let start = len + thread::warp() * floats;
     let mut i = 4 * thread::thread_idx();
     while i < len {
         shared::copy_async16(memory, i, &folded, i, 16);
@@ -358,16 +360,22 @@ pub fn mamba_backward(
         memory.set(len + i, 0.0); // sums start, and columns behind the last bar stay, at zero
         i += THREADS;
     }
+    if thread::lane() == 0 {
+        starts.set(thread::warp(), start);
+    }
     shared::copy_wait::<0>();
     thread::sync(); // parameters and zeros are in shared memory
-    let back = Back::new(memory, shape, len + thread::warp() * floats);
-    let (sample, lane, gate) = (back.sample, thread::lane(), gate.get(0));
+    let back = Back::new(memory, shape, start);
+    let (lane, gate) = (thread::lane(), gate.get(0));
     if lane == 0 {
         memory.set(back.factor + (heads + 1) * shape.columns() + bars - 1, 1.0);
     }
     let mut with_o = 0.0;
     let mut row = thread::block_idx() * WARPS + thread::warp();
     while row < rows {
+        // Read anew for each sample, so that no address of it is kept in a register from sample to sample.
+        let back = Back::new(memory, shape, starts.get(thread::warp()));
+        let sample = back.sample;
         let mut i = 4 * lane;
         while i < bars * features {
             let x = states.get4(row * stride + i);

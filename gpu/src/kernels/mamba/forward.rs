@@ -21,7 +21,7 @@ const fn rows_of_block(rows: u32) -> u32 {
 /// Shared memory in floats.
 #[cfg(not(target_arch = "nvptx64"))]
 fn forward_floats(shape: &Shape) -> u32 {
-    shape.folded().len + WARPS * Sample::forward_floats(shape)
+    shape.folded().len + WARPS * Sample::forward_floats(shape) + WARPS
 }
 
 /// The rows \[o, s\] [rows + second, width + `stride`] of two networks: `rows` rows of states [.., `stride`] by the first
@@ -72,6 +72,7 @@ pub fn mamba_forward(
     let (here, from, to) = if is_second { (second, second_from, rows) } else { (rows, 0, 0) };
     let first = if is_second { len } else { 0 };
     let memory = shared::array::<f32>(0, len + WARPS * floats);
+    let starts = shared::array::<u32>(4 * (len + WARPS * floats), WARPS);
     let mut i = 4 * thread::thread_idx();
     while i < len {
         shared::copy_async16(memory, i, &folded, first + i, 16);
@@ -83,13 +84,17 @@ pub fn mamba_forward(
         memory.set(len + i, 0.0); // of which the columns behind the last bar stay zero
         i += THREADS;
     }
+    let lane = thread::lane();
+    if lane == 0 {
+        starts.set(thread::warp(), len + thread::warp() * floats);
+    }
     shared::copy_wait::<0>();
     thread::sync(); // parameters and zeros are in shared memory
-    let sample = Sample::new(memory, shape, len + thread::warp() * floats);
-    let lane = thread::lane();
     let mut row = block * of_block + thread::warp();
     let end = min(here, (block + 1) * of_block);
     while row < end {
+        // Read anew for each sample, so that no address of it is kept in a register from sample to sample.
+        let sample = Sample::new(memory, shape, starts.get(thread::warp()));
         let (read, write) = ((from + row) * stride, (to + row) * (width + stride));
         let mut i = 4 * lane;
         while i < stride {
