@@ -3,6 +3,7 @@
 mod coverage;
 #[path = "../kernels/mod.rs"]
 mod kernels;
+mod recorded;
 
 use host::emulated::EmulatedExec;
 use kernels::{Backend, Outcome};

@@ -107,7 +107,7 @@ macro_rules! test {
     };
     // One of them runs on cuBLASLt.
     (mamba_step $($body:ident)*) => {
-        test!(@ mamba_step windows closed_gate);
+        test!(@ mamba_step windows closed_gate collection);
     };
     // How a tensor core adds its products is not specified.
     (gemm $($body:ident)*) => {

@@ -5,11 +5,14 @@
 
 use cpu_path::golden::tensor_errors;
 use cpu_path::{C51Batch, Hyper, Net, Oracle, Start, init_parameters, init_spectral};
+use gpu::market::Part;
 use host::error::ExecError;
-use host::step::{Matmul, StepBuffers, StepShape, record};
+use host::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
 use settings::{Config, Flat, Group, Layout, Precision};
 
 use super::golden::{f32s, f64s, upload_batch};
+use super::market::STATE;
+use super::market::support::{Columns, SHAPE, params};
 use super::{Backend, Outcome};
 
 const GRADIENTS: f64 = 1e-3;
@@ -253,6 +256,42 @@ pub fn closed_gate<B: Backend>(b: &mut B) -> Outcome {
         // Products with the block's zeros are zero; only the order in which a tile adds the others may differ.
         let most = without.iter().fold(0.0f32, |most, x| most.max(x.abs()));
         assert!(with.iter().zip(without).all(|(a, b)| (a - b).abs() <= 1e-5 * most));
+    }
+    Ok(())
+}
+
+/// Acting in the market with block and attention: the Q values of the first decision are the oracle's.
+pub fn collection<B: Backend>(b: &mut B) -> Outcome {
+    let environments = 5;
+    let mut config = config(environments, SHAPE.window as usize, SHAPE.features as usize, true);
+    (config.model.state, config.model.branches) = (STATE, vec![9, 3, 3]);
+    let problem = Problem::new(config, 0.7);
+    let shape = StepShape::new(&problem.config, Matmul::Rust);
+    let columns = Columns::random(35, 90, 0.01);
+    let table = columns.table();
+    let part = Part::new(&table, 0..90).expect("a part of the table");
+    let params = params();
+    let online = super::put(b, "online", &f32s(&problem.start.online))?;
+    let replay = Replay::alloc(b, &shape, 64)?;
+    let input = CollectorInput {
+        params: &params,
+        part: &part,
+        table: TableBuffers::upload(b, &table)?,
+        environments,
+        log_rows: 0,
+        clock: None,
+    };
+    let collector = Collector::alloc(b, &shape, input, replay, "collect")?;
+    collector.record_first(b, &shape)?;
+    let states = b.download(collector.states)?;
+    let states: Vec<f32> = states.chunks_exact(shape.stride).flat_map(|row| row[..STATE].to_vec()).collect();
+    collector.record(b, &shape, online)?;
+    let want = problem.oracle().act(&f64s(&states)).expect("finite values").q;
+    let got = b.download(collector.q)?;
+    assert_eq!(got.len(), want.len());
+    for (i, (&got, want)) in got.iter().zip(&want).enumerate() {
+        // 1e-5 of the largest atom, SPEC section 8.
+        assert!((f64::from(got) - want).abs() <= 1e-4, "Q {i} is {got}, expected {want}");
     }
     Ok(())
 }

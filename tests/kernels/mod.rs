@@ -93,7 +93,7 @@ macro_rules! for_each_body {
                 default_sizes, one_bar, long_window, odd_sizes, wide_block, fewer_taps, many_rows, closed_gate, fast_and_slow,
                 nan_shows, reproducible
             }
-            mamba_step { windows, with_all_parts, library_products, closed_gate }
+            mamba_step { windows, with_all_parts, library_products, closed_gate, collection }
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
