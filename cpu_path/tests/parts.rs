@@ -84,6 +84,47 @@ fn attention_changes_nothing_at_step_0() {
 }
 
 #[test]
+fn the_mamba_block_changes_nothing_at_step_0() {
+    let mut parts = Parts::default();
+    parts.mamba.enabled = true;
+    let with = CpuLearner::from_config(&config(parts)).unwrap();
+    let without = CpuLearner::from_config(&config(Parts::default())).unwrap();
+    let states: Vec<f32> = wave(4 * shape().state, 0.2).iter().map(|&x| x as f32).collect();
+    assert_eq!(with.act(&states).unwrap(), without.act(&states).unwrap());
+    let activations = with.activations(Net::Online, &states).unwrap();
+    assert_eq!(activations.mamba_output.len(), 4 * shape().trunk1);
+    assert!(activations.mamba_output.iter().all(|x| x.is_finite() && *x != 0.0));
+}
+
+/// The recurrence's gradient, through convolution, scan and norm, is what differences of the loss say.
+#[test]
+fn the_mamba_blocks_gradient_matches_central_differences() {
+    let mut parts = Parts::default();
+    (parts.mamba.enabled, parts.mamba.width, parts.mamba.heads, parts.mamba.state) = (true, 8, 2, 3);
+    let base = oracle(&parts);
+    let batch = full_batch(&parts, 6);
+    let e = base.evaluate(&batch).unwrap();
+    let gradient = &e.own.iter().find(|g| g.group == Group::Mamba).unwrap().gradient;
+    let segment = base.flat().segment(Group::Mamba).unwrap().clone();
+    let state = base.export();
+    let h = 1e-5;
+    for t in &segment.layout.tensors {
+        for i in (t.offset..t.offset + t.len()).step_by(7) {
+            let at = |change: f64| {
+                let mut moved = state.clone();
+                moved.online[segment.offset + i] += change;
+                let mut learner = oracle(&parts);
+                learner.import(moved).unwrap();
+                learner.evaluate(&batch).unwrap().loss
+            };
+            // Off by h^2 |f'''| / 6 and by 2 eps |loss| / h, both about 1e-10.
+            let difference = (gradient[i] - (at(h) - at(-h)) / (2.0 * h)).abs();
+            assert!(difference < 5e-9, "{} {i}: {difference:e}", t.name);
+        }
+    }
+}
+
+#[test]
 fn value_networks_beside_c51_leave_the_main_network_bit_for_bit_alone() {
     let mut parts = Parts::default();
     (parts.iql.enabled, parts.iql.hidden) = (true, 6);

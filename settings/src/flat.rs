@@ -3,7 +3,8 @@
 use crate::model::{Builder, Layout, ModelShape, Tensor};
 use crate::parts::Parts;
 
-/// Parameters that are clipped by one norm and updated as one.
+/// Parameters that are clipped by one norm and updated as one. Initial values are drawn from streams that are numbered as
+/// the variants are, so a new one comes last here; [`Group::ALL`] is the order in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Trunk and heads.

@@ -383,6 +383,21 @@ mod tests {
     use crate::step::Matmul;
 
     #[test]
+    fn a_block_too_large_for_shared_memory_is_refused_by_its_keys() {
+        let mut config = Config::default();
+        (config.model.state, config.model.window, config.model.bar_features) = (600, 64, 9);
+        config.mamba.enabled = true;
+        StepShape::check_supported(&config).unwrap();
+        (config.mamba.width, config.mamba.state) = (128, 128);
+        config.check().unwrap();
+        let message = StepShape::check_supported(&config).unwrap_err().to_string();
+        assert!(
+            message.starts_with("model.window = 64, mamba.width = 128, mamba.state = 128: "),
+            "{message}"
+        );
+    }
+
+    #[test]
     fn the_kernels_and_the_layout_agree_on_where_parameters_lie() {
         let mut config = Config::default();
         (config.model.state, config.model.window, config.model.bar_features) = (30, 5, 3);
