@@ -9,8 +9,9 @@ use criterion::Throughput;
 use cuda_std::Buf;
 use device::Bench;
 use gpu::action;
-use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel, Shape};
-use gpu::kernels::iqn::{SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
+use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel};
+use gpu::kernels::iqn::{Arithmetic, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
+use gpu::kernels::iqn::{ReduceArguments, ReduceKernel, Shape};
 use host::error::ExecError;
 use host::exec::{Exec, Lane, Memory};
 
@@ -30,18 +31,20 @@ fn main() -> ExitCode {
         targets::<iqn::IqnTargetFp32Large>(bench, &large)?;
         targets::<iqn::IqnTargetTf32Large>(bench, &large)?;
         targets::<iqn::IqnTargetBf16Large>(bench, &large)?;
-        losses::<iqn::IqnLossFp32Small>(bench, &p1, TileSize::Small)?;
-        losses::<iqn::IqnLossTf32Small>(bench, &p1, TileSize::Small)?;
-        losses::<iqn::IqnLossBf16Small>(bench, &p1, TileSize::Small)?;
-        losses::<iqn::IqnLossFp32Medium>(bench, &p2, TileSize::Medium)?;
-        losses::<iqn::IqnLossTf32Medium>(bench, &p2, TileSize::Medium)?;
-        losses::<iqn::IqnLossBf16Medium>(bench, &p2, TileSize::Medium)?;
-        losses::<iqn::IqnLossFp32Large>(bench, &large, TileSize::Large)?;
-        losses::<iqn::IqnLossTf32Large>(bench, &large, TileSize::Large)?;
-        losses::<iqn::IqnLossBf16Large>(bench, &large, TileSize::Large)?;
-        reduce::<iqn::IqnReduceSmall>(bench, &p1, TileSize::Small)?;
-        reduce::<iqn::IqnReduceMedium>(bench, &p2, TileSize::Medium)?;
-        reduce::<iqn::IqnReduceLarge>(bench, &large, TileSize::Large)
+        losses::<iqn::IqnLossFp32Small>(bench, &p1)?;
+        losses::<iqn::IqnLossTf32Small>(bench, &p1)?;
+        losses::<iqn::IqnLossBf16Small>(bench, &p1)?;
+        losses::<iqn::IqnLossFp32Medium>(bench, &p2)?;
+        losses::<iqn::IqnLossTf32Medium>(bench, &p2)?;
+        losses::<iqn::IqnLossBf16Medium>(bench, &p2)?;
+        losses::<iqn::IqnLossFp32Large>(bench, &large)?;
+        losses::<iqn::IqnLossTf32Large>(bench, &large)?;
+        losses::<iqn::IqnLossBf16Large>(bench, &large)?;
+        reduce::<iqn::IqnLossTf32Small>(bench, &p1)?;
+        reduce::<iqn::IqnLossTf32Medium>(bench, &p2)?;
+        reduce::<iqn::IqnLossTf32Large>(bench, &large)?;
+        pack::<iqn::IqnLossTf32Small>(bench, &p1)?;
+        pack::<iqn::IqnLossBf16Small>(bench, &p1)
     })
 }
 
@@ -82,21 +85,42 @@ fn sizes(s: &Shape) -> [usize; 6] {
     ]
 }
 
-fn head(bench: &mut Bench, s: &Shape) -> Result<HeadBuffers, ExecError> {
-    let [a, b, c, d, e, f] = sizes(s);
+fn packing(
+    bench: &mut Bench,
+    s: &Shape,
+    size: TileSize,
+    arithmetic: Arithmetic,
+) -> Result<PackArguments, ExecError> {
+    let [a, _, c, _, e, _] = sizes(s);
+    Ok(PackArguments {
+        arithmetic,
+        cos_weight: bench.random("Wc", a)?,
+        hid_weight: bench.random("Wh", c)?,
+        out_weight: bench.random("Wo", e)?,
+        packed: bench.exec.alloc("packed", size.packed(arithmetic, s.trunk, s.outputs))?,
+    })
+}
+
+fn head<P: PackKernel>(
+    bench: &mut Bench,
+    s: &Shape,
+    size: TileSize,
+    arithmetic: Arithmetic,
+) -> Result<HeadBuffers, ExecError> {
+    let [_, b, _, d, _, f] = sizes(s);
+    let arguments = packing(bench, s, size, arithmetic)?;
+    bench.exec.launch(Lane::MAIN, &P::new(s, &arguments))?;
     Ok(HeadBuffers {
         h: bench.random("h", (s.batch * s.trunk) as usize)?,
-        cos_weight: bench.random("Wc", a)?,
+        packed: arguments.packed,
         cos_bias: bench.random("bc", b)?,
-        hid_weight: bench.random("Wh", c)?,
         hid_bias: bench.random("bh", d)?,
-        out_weight: bench.random("Wo", e)?,
         out_bias: bench.random("bo", f)?,
     })
 }
 
 fn targets<K: TargetKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
-    let head = head(bench, s)?;
+    let head = head::<K::Pack>(bench, s, K::SIZE, K::ARITHMETIC)?;
     let b = s.batch as usize;
     let arguments = TargetArguments {
         mode: SELECT_AND_GATHER,
@@ -114,10 +138,11 @@ fn targets<K: TargetKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecErro
     })
 }
 
-fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape, size: TileSize) -> Result<(), ExecError> {
-    let head = head(bench, s)?;
+fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+    let head = head::<K::Pack>(bench, s, K::SIZE, K::ARITHMETIC)?;
     let b = s.batch as usize;
-    let planes = size.blocks(s.batch, s.quantiles, BLOCKS) as usize * size.plane(s.trunk, s.outputs);
+    let planes = K::SIZE.blocks(K::ARITHMETIC, s.batch, s.quantiles, BLOCKS) as usize
+        * K::SIZE.plane(K::ARITHMETIC, s.trunk, s.outputs);
     let arguments = LossArguments {
         kappa: 1.0,
         draw: true,
@@ -140,8 +165,9 @@ fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape, size: TileSize) -> Result
     })
 }
 
-fn reduce<K: ReduceKernel>(bench: &mut Bench, s: &Shape, size: TileSize) -> Result<(), ExecError> {
-    let planes = size.blocks(s.batch, s.quantiles, BLOCKS) as usize * size.plane(s.trunk, s.outputs);
+fn reduce<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+    let planes = K::SIZE.blocks(K::ARITHMETIC, s.batch, s.quantiles, BLOCKS) as usize
+        * K::SIZE.plane(K::ARITHMETIC, s.trunk, s.outputs);
     let planes = bench.random("planes", planes)?;
     let mut gradients = Vec::new();
     for len in sizes(s) {
@@ -152,6 +178,11 @@ fn reduce<K: ReduceKernel>(bench: &mut Bench, s: &Shape, size: TileSize) -> Resu
     bench.kernel(
         &workload(s),
         planes.bytes(),
-        K::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }),
+        K::Reduce::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }),
     )
+}
+
+fn pack<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+    let arguments = packing(bench, s, K::SIZE, K::ARITHMETIC)?;
+    bench.kernel(&workload(s), arguments.packed.bytes(), K::Pack::new(s, &arguments))
 }

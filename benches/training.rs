@@ -88,7 +88,10 @@ fn optimizer(bench: &mut Bench, network: &ModelShape) -> Result<(), ExecError> {
         GradientReduce {
             len: parameters,
             splits,
+            products: parameters,
+            scaled: parameters,
             parts: parts.into(),
+            factors: parts.into(),
             grad: grad.into(),
             sums: sums.into(),
             clock_words: words.into(),

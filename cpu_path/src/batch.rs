@@ -1,6 +1,6 @@
 //! A batch of transitions.
 
-use settings::{ModelShape, Parts};
+use settings::{ModelShape, NoisyLayout, Parts};
 
 use crate::error::CpuError;
 use crate::group::check_len;
@@ -25,6 +25,9 @@ pub struct C51Batch<T> {
     pub taus: Vec<T>,
     /// tau', quantile samples at s', [B, N']; empty without that head.
     pub target_taus: Vec<T>,
+    /// f(e), the factors of the heads' noise in this step, the online network's and then the target's,
+    /// [2, [`settings::NoisyLayout::factors`]]; empty without noisy heads.
+    pub noise: Vec<T>,
 }
 
 impl<T> C51Batch<T> {
@@ -59,6 +62,8 @@ impl<T> C51Batch<T> {
         check_len("batch.taus [batch, samples]", self.taus.len(), per_sample(samples))?;
         let expected = per_sample(target_samples);
         check_len("batch.target_taus [batch, target samples]", self.target_taus.len(), expected)?;
+        let factors = if shape.noisy { 2 * NoisyLayout::new(shape).factors } else { 0 };
+        check_len("batch.noise [2, factors]", self.noise.len(), factors)?;
         for (i, &action) in self.actions.iter().enumerate() {
             let (row, branch) = (i / branches, i % branches);
             let actions = shape.branches[branch];

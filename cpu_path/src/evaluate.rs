@@ -8,6 +8,7 @@ use crate::c51::{self, Projection, argmax, project};
 use crate::cql;
 use crate::distribution::Heads;
 use crate::error::CpuError;
+use crate::group::Weights;
 use crate::hyper::decimal;
 use crate::iql;
 use crate::iqn::{self, QuantileHead};
@@ -27,6 +28,8 @@ struct Passes {
     next_online: Forward,
     /// Target network on s'.
     next_target: Forward,
+    /// What the target network is in this step.
+    target: Weights,
     /// s, [batch, S].
     states: Tensor,
     /// w, [batch].
@@ -45,10 +48,14 @@ impl<T: Real> Learner<T> {
     pub fn evaluate(&self, batch: &C51Batch<T>) -> Result<Evaluation<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
         let samples = batch.len();
+        let (online_noise, target_noise) = batch.noise.split_at(batch.noise.len() / 2);
+        let online = self.noisy(self.networks.online(), online_noise)?;
+        let target = self.noisy(self.networks.target(), target_noise)?;
         let passes = Passes {
-            next_online: self.run(&self.networks.online().detached(), &batch.next_states)?,
-            next_target: self.run(self.networks.target(), &batch.next_states)?,
-            online: self.run(self.networks.online(), &batch.states)?,
+            next_online: self.run(&online.detached(), &batch.next_states)?,
+            next_target: self.run(&target, &batch.next_states)?,
+            online: self.run(&online, &batch.states)?,
+            target,
             states: Tensor::from_slice(&batch.states, (samples, self.shape.state), &Device::Cpu)?,
             weights: Tensor::from_slice(&batch.weights, samples, &Device::Cpu)?,
         };
@@ -78,6 +85,9 @@ impl<T: Real> Learner<T> {
             own.push(OwnGradient::new(Group::Mamba, gradient, max_norm));
         }
         let iql = if self.parts.iql.enabled { Some(self.iql(batch, &passes, &mut own)?) } else { None };
+        if let Some(mask) = &self.mask {
+            terms.iter_mut().for_each(|(_, gradient)| mask.apply(gradient));
+        }
         let (terms, gradient) = combine(terms, &self.parts.budgets, max_norm);
 
         let log_probabilities: Vec<T> = to_vec(&ce.log_probabilities)?;
@@ -199,7 +209,7 @@ impl<T: Real> Learner<T> {
         own: &mut Vec<OwnGradient<T>>,
     ) -> Result<IqlValues<T>, CpuError> {
         let (samples, branches) = (batch.len(), self.shape.branches.len());
-        let heads = Heads::<T>::new(&self.run(self.networks.target(), &batch.states)?)?;
+        let heads = Heads::<T>::new(&self.run(&passes.target, &batch.states)?)?;
         let probabilities = heads.taken_probabilities(&batch.actions);
         let expectation = |p: &[T]| T::from_f64(self.support.expectation(p));
         let q_per_branch: Vec<T> = probabilities.chunks_exact(self.shape.atoms).map(expectation).collect();

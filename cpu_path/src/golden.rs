@@ -193,6 +193,7 @@ impl Golden {
             weight_decay: real("weight_decay")?,
             max_grad_norm,
             tau: real("tau_ema")?,
+            ..Default::default()
         })
     }
 

@@ -55,6 +55,13 @@ impl Weights {
         Self { tensors: self.tensors.iter().map(|(name, t)| (name.clone(), t.detach())).collect() }
     }
 
+    /// The same with other tensors in the places of some.
+    pub fn replaced(&self, tensors: impl IntoIterator<Item = (String, Tensor)>) -> Self {
+        let mut replaced = self.clone();
+        replaced.tensors.extend(tensors);
+        replaced
+    }
+
     /// The tensor of that name in the layout.
     pub fn get(&self, name: &str) -> candle_core::Result<&Tensor> {
         match self.tensors.get(name) {
@@ -154,6 +161,15 @@ impl<T: Real> ParameterGroup<T> {
             return Err(candle_core::Error::Msg(format!("no parameter is called {tensor}")).into());
         };
         change(&mut self.values[t.offset..t.offset + t.len()]);
+        self.weights = Weights::variable(&self.layout, &self.values)?;
+        Ok(())
+    }
+
+    /// Changes parameters and both moments in place, each in the flat layout.
+    pub fn edit_all(&mut self, mut change: impl FnMut(&mut [T])) -> Result<(), CpuError> {
+        change(&mut self.values);
+        change(&mut self.adam.m);
+        change(&mut self.adam.v);
         self.weights = Weights::variable(&self.layout, &self.values)?;
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Optimizer settings at the learner's precision.
 
+use settings::Schedule;
+
 use crate::error::CpuError;
 
 /// The decimal number a user wrote for an f32 setting, as f64.
@@ -18,7 +20,7 @@ pub fn decimal(setting: f32) -> f64 {
 /// `[optimizer]` as f64 (SPEC section 4). The f32 learner rounds each to f32 where it is used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hyper {
-    /// Learning rate of the next step; a schedule sets it before each step.
+    /// Learning rate, before the schedule.
     pub lr: f64,
     /// Decay of the first moment.
     pub beta1: f64,
@@ -32,6 +34,38 @@ pub struct Hyper {
     pub max_grad_norm: f64,
     /// target += tau * (online - target), every step.
     pub tau: f64,
+    /// How the learning rate changes from update to update.
+    pub schedule: RateSchedule,
+}
+
+/// The learning rate's schedule (SPEC section 4), in updates; the default leaves the rate as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RateSchedule {
+    /// Updates over which the rate rises linearly, 0 for none.
+    pub warmup: f64,
+    /// Updates after the warm-up over which it falls, 0 for a constant rate.
+    pub decay: f64,
+    /// Fraction of the rate at the end of the decay.
+    pub end: f64,
+    /// Whether it falls on a line, else as half a cosine (Loshchilov and Hutter 2017, equation 5).
+    pub linear: bool,
+}
+
+impl RateSchedule {
+    /// What the rate is multiplied with in update number `t`, from 1.
+    pub fn share(&self, t: u64) -> f64 {
+        let t = t as f64;
+        if t < self.warmup {
+            return t / self.warmup;
+        }
+        if self.decay <= 0.0 || t <= self.warmup {
+            return 1.0;
+        }
+        let left = ((self.warmup + self.decay - t) / self.decay).max(0.0);
+        // (1 + cos(pi x)) / 2 with x = 1 - left, in the form that keeps its digits at the end.
+        let share = if self.linear { left } else { (std::f64::consts::FRAC_PI_2 * left).sin().powi(2) };
+        self.end + (1.0 - self.end) * share
+    }
 }
 
 impl From<&settings::Optimizer> for Hyper {
@@ -44,11 +78,26 @@ impl From<&settings::Optimizer> for Hyper {
             weight_decay: decimal(o.weight_decay),
             max_grad_norm: decimal(o.max_grad_norm),
             tau: decimal(o.tau),
+            schedule: RateSchedule {
+                warmup: o.warmup_steps as f64,
+                decay: match o.schedule {
+                    Schedule::Constant => 0.0,
+                    _ => o.total_steps.saturating_sub(o.warmup_steps) as f64,
+                },
+                // A rate of 0 has no fractions; it stays 0.
+                end: if o.lr > 0.0 { decimal(o.lr_end) / decimal(o.lr) } else { 0.0 },
+                linear: o.schedule == Schedule::Linear,
+            },
         }
     }
 }
 
 impl Hyper {
+    /// The learning rate of update number `t`, from 1.
+    pub fn rate(&self, t: u64) -> f64 {
+        self.lr * self.schedule.share(t)
+    }
+
     /// Refuses settings for which Adam, the clip or the target update is undefined.
     ///
     /// # Errors
@@ -76,6 +125,12 @@ impl Hyper {
                 "a positive finite number",
             ),
             ("tau", self.tau, (0.0..=1.0).contains(&self.tau), "0 <= tau <= 1"),
+            (
+                "lr_end / lr",
+                self.schedule.end,
+                (0.0..=1.0).contains(&self.schedule.end),
+                "a rate that does not rise",
+            ),
         ];
         for (key, value, ok, expected) in rules {
             if !ok {

@@ -2,6 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use settings::noisy::SIGMA0;
 use settings::{Flat, Group, Layout, ModelShape, Parts};
 
 mod mamba;
@@ -10,9 +11,9 @@ mod mamba;
 ///
 /// Weights and biases are uniform on (-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in the input width of the layer:
 /// PyTorch's default for `Linear` (kaiming_uniform with a = sqrt(5), and its bias rule). The attention's positions are
-/// drawn like a weight with its width as input width; its gate is 0. The Mamba-2 block starts as its
-/// authors start it: step sizes uniform in their logarithm from 0.001 to 0.1, decay rates uniform from 1 to 16, skip and
-/// norm 1; its gate is 0.
+/// drawn like a weight with its width as input width; its gate is 0. The sigma of a noisy layer is 0.5/sqrt(fan_in), for
+/// weights and biases ([`SIGMA0`]). The Mamba-2 block starts as its authors start it: step sizes uniform in their logarithm
+/// from 0.001 to 0.1, decay rates uniform from 1 to 16, skip and norm 1; its gate is 0.
 ///
 /// Bits: ChaCha8 with the 32-byte key `seed` (little-endian) followed by zeros, stream number = index of the tensor in
 /// its network's layout + 2^32 * number of the network in [`Group`] (so that a network starts from the same
@@ -53,6 +54,11 @@ pub fn init_spectral(shape: &ModelShape, seed: u64) -> [Vec<f32>; 2] {
 
 fn init_layout(layout: &Layout, seed: u64, first: u64, values: &mut [f32]) {
     for (i, tensor) in layout.tensors.iter().enumerate().filter(|(_, t)| t.fan_in > 0) {
+        if tensor.is_sigma() {
+            let sigma = SIGMA0 / (tensor.fan_in as f32).sqrt();
+            values[tensor.offset..tensor.offset + tensor.len()].fill(sigma);
+            continue;
+        }
         let mut rng = stream(seed, first + i as u64);
         let bound = 1.0 / (tensor.fan_in as f32).sqrt();
         for x in &mut values[tensor.offset..tensor.offset + tensor.len()] {

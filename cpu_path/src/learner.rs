@@ -1,7 +1,7 @@
 //! The learner: acting, the update, its state. `evaluate` has the losses and gradients of a batch.
 
 use candle_core::{Device, Tensor};
-use settings::{Config, Flat, Layout, ModelShape, Parts};
+use settings::{Config, Flat, Layout, ModelShape, NoisyLayout, Parts};
 
 use crate::attention::Attended;
 use crate::batch::C51Batch;
@@ -13,8 +13,10 @@ use crate::hyper::{Hyper, decimal};
 use crate::init::{init_parameters, init_spectral};
 use crate::network::{Forward, Network};
 use crate::networks::Networks;
+use crate::noisy::with_noise;
 use crate::ops::to_vec;
 use crate::optimizer::clip_scale;
+use crate::pruning::Mask;
 use crate::real::Real;
 use crate::spectral::{self, PowerStep};
 use crate::state::LearnerState;
@@ -57,8 +59,11 @@ pub struct Learner<T: Real> {
     network: Network<T>,
     pub(crate) support: Support,
     pub(crate) networks: Networks<T>,
+    noise: NoisyLayout,
     /// u of the trunk's two matrices; empty without spectral norm.
     spectral: Vec<Vec<T>>,
+    /// What is pruned, where pruning is on.
+    pub(crate) mask: Option<Mask>,
     step: u64,
     skipped: u64,
     skipped_in_row: u32,
@@ -78,7 +83,8 @@ impl<T: Real> Learner<T> {
     /// # Errors
     /// A shape or a setting that cannot work, with key and value.
     pub fn from_config(config: &Config) -> Result<Self, CpuError> {
-        Self::initial(&config.model, &config.parts(), &config.optimizer, config.train.seed)
+        let learner = Self::initial(&config.model, &config.parts(), &config.optimizer, config.train.seed)?;
+        Ok(learner.with_pruning(&config.pruning))
     }
 
     fn initial(
@@ -134,11 +140,13 @@ impl<T: Real> Learner<T> {
         Ok(Self {
             network: Network::new(shape, parts),
             support: Support::new(shape),
+            noise: NoisyLayout::new(shape),
             networks: Networks::new(Flat::new(shape, parts), &start.online, start.target)?,
             shape: shape.clone(),
             parts: parts.clone(),
             hyper,
             spectral,
+            mask: None,
             step: 0,
             skipped: 0,
             skipped_in_row: 0,
@@ -170,7 +178,7 @@ impl<T: Real> Learner<T> {
         (self.skipped, self.skipped_in_row)
     }
 
-    /// Sets the learning rate of the steps to come; a schedule calls it before each step.
+    /// Sets the learning rate of the steps to come, before the schedule.
     ///
     /// # Errors
     /// [`CpuError::Setting`] if it is negative or not finite.
@@ -181,12 +189,24 @@ impl<T: Real> Learner<T> {
         Ok(())
     }
 
-    /// Q values and greedy actions of the online network for states [batch, S].
+    /// Q values and greedy actions of the online network for states [batch, S]; noisy heads act by their mu.
     ///
     /// # Errors
     /// A length that is no multiple of S, or a Q value that is not finite.
     pub fn act(&self, states: &[T]) -> Result<Decision<T>, CpuError> {
-        let heads = Heads::<T>::new(&self.run(&self.networks.online().detached(), states)?)?;
+        self.decide(&self.networks.online().detached(), states)
+    }
+
+    /// The same with noisy heads' noise, one draw for all states; `noise` are the factors f(e) of one network.
+    ///
+    /// # Errors
+    /// As [`Learner::act`], or a list of factors that does not fit, or heads without noise.
+    pub fn act_with_noise(&self, states: &[T], noise: &[T]) -> Result<Decision<T>, CpuError> {
+        self.decide(&with_noise(&self.networks.online().detached(), &self.noise, noise)?, states)
+    }
+
+    fn decide(&self, weights: &Weights, states: &[T]) -> Result<Decision<T>, CpuError> {
+        let heads = Heads::<T>::new(&self.run(weights, states)?)?;
         let (batch, q) = (heads.batch(), heads.q_values(&self.support));
         let mut decision = Decision {
             q: Vec::with_capacity(batch * self.shape.actions()),
@@ -264,7 +284,7 @@ impl<T: Real> Learner<T> {
         Ok(steps)
     }
 
-    /// One training step: spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.
+    /// One training step: pruning, spectral norm, losses, gradients, budgets and clips, Adam, moving average of the target.
     ///
     /// A gradient norm that is not finite, of any term or group, skips the update of all and is counted
     /// ([`Learner::skipped`]).
@@ -273,6 +293,7 @@ impl<T: Real> Learner<T> {
     /// A batch whose lengths or actions do not fit the shape.
     pub fn train_step(&mut self, batch: &C51Batch<T>) -> Result<StepMetrics<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
+        self.prune()?;
         let sigmas = self.limit_spectrum()?.iter().map(|s| s.sigma).collect();
         let evaluation = self.evaluate(batch)?;
         let skipped = !self.apply(&evaluation)?;
@@ -310,7 +331,8 @@ impl<T: Real> Learner<T> {
         let scale = clip_scale(evaluation.gradient_norm, self.hyper.max_grad_norm);
         let mut steps = vec![(&evaluation.gradient[..], scale)];
         steps.extend(evaluation.own.iter().map(|g| (&g.gradient[..], g.scale)));
-        self.networks.update(&self.hyper, self.step + 1, &steps)?;
+        let hyper = Hyper { lr: self.hyper.rate(self.step + 1), ..self.hyper.clone() };
+        self.networks.update(&hyper, self.step + 1, &steps)?;
         self.step += 1;
         self.skipped_in_row = 0;
         Ok(true)
@@ -324,6 +346,7 @@ impl<T: Real> Learner<T> {
             m: self.networks.gather(|g| &g.adam().m),
             v: self.networks.gather(|g| &g.adam().v),
             spectral: self.spectral.concat(),
+            pruned: self.mask.as_ref().map_or(Vec::new(), |mask| mask.pruned.clone()),
             step: self.step,
             skipped: self.skipped,
             skipped_in_row: self.skipped_in_row,
@@ -336,7 +359,12 @@ impl<T: Real> Learner<T> {
     /// A vector of the wrong length, or a value that no run can have written.
     pub fn import(&mut self, state: LearnerState<T>) -> Result<(), CpuError> {
         state.check(self.networks.flat(), self.spectral.iter().map(Vec::len).sum())?;
+        let masked = self.mask.as_ref().map_or(0, |mask| mask.pruned.len());
+        check_len("learner state: pruned", state.pruned.len(), masked)?;
         self.networks.restore(&state.online, state.target, &state.m, &state.v)?;
+        if let Some(mask) = &mut self.mask {
+            mask.pruned = state.pruned;
+        }
         let mut rest = &state.spectral[..];
         for u in &mut self.spectral {
             let (own, behind) = rest.split_at(u.len());
@@ -347,6 +375,11 @@ impl<T: Real> Learner<T> {
         self.skipped = state.skipped;
         self.skipped_in_row = state.skipped_in_row;
         Ok(())
+    }
+
+    /// A network's weights in a step: with the noise of these factors where the heads are noisy.
+    pub(crate) fn noisy(&self, weights: &Weights, factors: &[T]) -> Result<Weights, CpuError> {
+        if self.shape.noisy { with_noise(weights, &self.noise, factors) } else { Ok(weights.clone()) }
     }
 
     /// Forward pass on host states [batch, S].

@@ -5,9 +5,9 @@
 //! parameters by the flat [`settings::Layout`] that the kernels use, so parameters, gradients and moments of the
 //! two paths can be compared element by element.
 //!
-//! Map: `network` is the forward pass (with `attention`, `mamba` and the `glu` heads), `distribution` what is read from it
-//! without a gradient; `c51`, `cql`, `iqn` and `iql` are the losses, `terms` their shares of the gradient, `spectral` the
-//! limit on the trunk; `group` is a set of parameters with an Adam of its own, `networks` all of them with the target,
+//! Map: `network` is the forward pass (with `attention`, `mamba` and the `glu` heads), `noisy` the heads' noise, `distribution`
+//! what is read from it without a gradient; `c51`, `cql`, `iqn` and `iql` are the losses, `terms` their shares of the gradient, `spectral` the
+//! limit on the trunk, `pruning` its masks; `group` is a set of parameters with an Adam of its own, `networks` all of them with the target,
 //! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step. A
 //! further loss term is a module beside `c51` and, if it has a network of its own, one more [`settings::Group`].
 
@@ -29,9 +29,11 @@ mod learner;
 pub mod mamba;
 pub mod network;
 mod networks;
+pub mod noisy;
 pub mod nstep;
 pub mod ops;
 pub mod optimizer;
+pub mod pruning;
 mod real;
 pub mod spectral;
 mod state;
@@ -42,7 +44,7 @@ pub use batch::C51Batch;
 pub use error::CpuError;
 pub use glu::glu;
 pub use group::{ParameterGroup, Weights};
-pub use hyper::{Hyper, decimal};
+pub use hyper::{Hyper, RateSchedule, decimal};
 pub use init::{init_flat, init_parameters, init_spectral};
 pub use learner::{CpuLearner, Learner, Net, Oracle, Start};
 pub use real::Real;

@@ -76,6 +76,13 @@ impl<T: Real> Networks<T> {
         Ok(())
     }
 
+    /// Changes the main network's parameters and both moments in place, each in its flat layout.
+    pub fn edit_main_all(&mut self, change: impl FnMut(&mut [T])) -> Result<(), CpuError> {
+        self.groups[0].edit_all(change)?;
+        self.online = Weights::union(self.groups.iter().map(ParameterGroup::weights));
+        Ok(())
+    }
+
     /// One Adam step of every group with its gradient and scale, in the order of the flat layout, then the moving
     /// average of the target; `t` counts from 1.
     pub fn update(&mut self, hyper: &Hyper, t: u64, steps: &[(&[T], f64)]) -> Result<(), CpuError> {

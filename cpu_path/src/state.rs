@@ -19,6 +19,8 @@ pub struct LearnerState<T> {
     pub v: Vec<T>,
     /// Kept vectors of the spectral norm, trunk1's [H1] then trunk2's [H2]; empty without it.
     pub spectral: Vec<T>,
+    /// Whether each parameter of the main group is pruned; empty without pruning.
+    pub pruned: Vec<bool>,
     /// Adam steps taken; skipped ones do not count.
     pub step: u64,
     /// Steps skipped for a non-finite gradient norm.

@@ -5,6 +5,7 @@ mod derivatives;
 mod golden_full;
 mod golden_step;
 mod learner;
+mod noisy;
 mod optimizer_cases;
 mod parts;
 mod parts_cases;

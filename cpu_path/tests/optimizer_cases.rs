@@ -17,6 +17,7 @@ fn hyper(case: &Case) -> Hyper {
         weight_decay: decay,
         max_grad_norm: f64::MAX,
         tau: 0.0,
+        schedule: Default::default(),
     }
 }
 

@@ -27,6 +27,12 @@ pub enum Stream {
     IqnTau = 5,
     /// Quantile fractions of the target at s', the same for the online head that selects.
     IqnTauTarget = 6,
+    /// Noise of the online network's heads in a training step.
+    NoiseOnline = 16,
+    /// Noise of the target network's heads in a training step.
+    NoiseTarget = 17,
+    /// Noise of the online network's heads in a collection step.
+    NoiseActing = 18,
 }
 
 /// One block of the generator: four words from a counter and a key.

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::mamba::Mamba;
 use crate::model::ModelShape;
 use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
+use crate::pruning::Pruning;
+use crate::schedule::Schedule;
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +89,14 @@ pub struct Optimizer {
     pub max_grad_norm: f32,
     /// target += tau * (online - target), every step.
     pub tau: f32,
+    /// How `lr` goes on after the warm-up: `constant`, `cosine` or `linear`.
+    pub schedule: Schedule,
+    /// Updates over which the rate rises from 0 to `lr`, linearly.
+    pub warmup_steps: u64,
+    /// Updates after which the rate is `lr_end`, the warm-up included; of a cosine or a line.
+    pub total_steps: u64,
+    /// Learning rate at the end of a cosine or a line, and from then on.
+    pub lr_end: f32,
 }
 
 impl Default for Optimizer {
@@ -99,6 +109,10 @@ impl Default for Optimizer {
             weight_decay: 0.0,
             max_grad_norm: 10.0,
             tau: 0.005,
+            schedule: Schedule::Constant,
+            warmup_steps: 0,
+            total_steps: 0,
+            lr_end: 0.0,
         }
     }
 }
@@ -324,6 +338,8 @@ pub struct Config {
     pub spectral: Spectral,
     /// Shares of the terms in the gradient.
     pub budgets: Budgets,
+    /// Pruning of the main network's weights.
+    pub pruning: Pruning,
     /// Collection.
     pub collect: Collect,
     /// Split by time.
@@ -413,6 +429,8 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.model.check().map_err(ConfigError::Invalid)?;
         self.parts().check(&self.model)?;
+        self.optimizer.check_schedule()?;
+        self.pruning.check(&self.train)?;
         let at_least = |key: &str, value: usize, low: usize, high: usize| {
             if (low..=high).contains(&value) {
                 Ok(())

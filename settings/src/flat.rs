@@ -139,6 +139,7 @@ impl Flat {
             for t in &segment.layout.tensors {
                 let part = match segment.group {
                     Group::Main if t.name.starts_with("trunk") => "trunk",
+                    Group::Main if t.is_sigma() => "noise of the heads",
                     Group::Main if t.name.starts_with('v') => "value head",
                     Group::Main => "branch heads",
                     Group::Iqn => "iqn head",

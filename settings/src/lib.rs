@@ -8,10 +8,16 @@ pub mod config;
 pub mod flat;
 pub mod mamba;
 pub mod model;
+pub mod noisy;
 pub mod parts;
+pub mod pruning;
+pub mod schedule;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use flat::{Flat, Group, Segment};
 pub use mamba::Mamba;
 pub use model::{Head, Layout, ModelShape, Tensor};
+pub use noisy::{NoisyLayer, NoisyLayout};
 pub use parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
+pub use pruning::Pruning;
+pub use schedule::Schedule;

@@ -41,6 +41,8 @@ pub struct ModelShape {
     pub branch_hidden: usize,
     /// The heads' hidden layer, `mlp` or `glu`.
     pub head: Head,
+    /// Whether the heads' linear layers are noisy ([`crate::noisy`]): W = mu + sigma f(e_out) f(e_in)^T.
+    pub noisy: bool,
     /// n_d: number of actions of each branch.
     pub branches: Vec<usize>,
     /// K: atoms of the value distribution.
@@ -64,6 +66,7 @@ impl Default for ModelShape {
             value_hidden: 128,
             branch_hidden: 128,
             head: Head::Mlp,
+            noisy: false,
             branches: vec![9, 3, 3],
             atoms: 51,
             v_min: -10.0,
@@ -202,7 +205,15 @@ impl Tensor {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Whether these are the sigma of a noisy layer: constant at first, not drawn.
+    pub fn is_sigma(&self) -> bool {
+        self.name.ends_with(SIGMA)
+    }
 }
+
+/// What the name of a noisy layer's sigma has behind that of its mu: `v1.weight_sigma`.
+pub const SIGMA: &str = "_sigma";
 
 /// Where each tensor of one network lies in its flat buffer (parameters, gradients, moments, target).
 ///
@@ -211,6 +222,9 @@ impl Tensor {
 /// tensor starts at a multiple of [`Layout::ALIGN`] floats, except inside `heads1`, whose rows follow each
 /// other without a gap. With GLU heads a hidden layer has twice as many rows, the linear half before the gate half.
 /// Padding is zero, has zero gradient and stays zero under Adam and EMA.
+///
+/// With noisy heads a second block of the heads' tensors follows, laid out like the first: the sigma of the parameter at
+/// i lies at i + `sigma` - `heads1_weight`.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// All tensors in buffer order.
@@ -221,6 +235,8 @@ pub struct Layout {
     pub heads1_weight: usize,
     /// First bias of the heads' joint hidden layer, shape `[heads_pre]`; 0 in a network without these heads.
     pub heads1_bias: usize,
+    /// First sigma of the noisy heads; `len` in a network without noise.
+    pub sigma: usize,
 }
 
 impl Layout {
@@ -233,24 +249,12 @@ impl Layout {
         let (s, h1, h2) = (shape.state, shape.trunk1, shape.trunk2);
         b.linear("trunk1", h1, s);
         b.linear("trunk2", h2, h1);
-        let (vh, ah) = (shape.value_hidden, shape.branch_hidden);
-        let (v1, a1) = (shape.pre(vh), shape.pre(ah));
-        let heads1_weight = b.push("v1.weight".into(), vec![v1, h2], h2, v1 * h2, true);
-        for d in 0..shape.branches.len() {
-            b.push(format!("a1.{d}.weight"), vec![a1, h2], h2, a1 * h2, false);
+        let (heads1_weight, heads1_bias) = heads(&mut b, shape, "");
+        let plain = b.at.next_multiple_of(Self::ALIGN);
+        if shape.noisy {
+            heads(&mut b, shape, SIGMA);
         }
-        let heads1_bias = b.push("v1.bias".into(), vec![v1], h2, v1, true);
-        for d in 0..shape.branches.len() {
-            b.push(format!("a1.{d}.bias"), vec![a1], h2, a1, false);
-        }
-        let k = shape.atoms;
-        b.push("v2.weight".into(), vec![k, vh], vh, pad4(k) * vh, true);
-        b.push("v2.bias".into(), vec![k], vh, pad4(k), true);
-        for (d, &n) in shape.branches.iter().enumerate() {
-            b.push(format!("a2.{d}.weight"), vec![n * k, ah], ah, pad4(n * k) * ah, true);
-            b.push(format!("a2.{d}.bias"), vec![n * k], ah, pad4(n * k), true);
-        }
-        Self { heads1_weight, heads1_bias, ..b.finish() }
+        Self { heads1_weight, heads1_bias, sigma: plain, ..b.finish() }
     }
 
     /// Parameters without padding.
@@ -270,6 +274,29 @@ impl Layout {
     pub fn offset(&self, name: &str) -> usize {
         self.find(name).unwrap_or_else(|| panic!("no tensor {name} in the layout")).offset
     }
+}
+
+/// Adds the heads' tensors, `suffix` behind their names; returns the first weight and the first bias of the joint hidden
+/// layer.
+fn heads(b: &mut Builder, shape: &ModelShape, suffix: &str) -> (usize, usize) {
+    let (h2, vh, ah) = (shape.trunk2, shape.value_hidden, shape.branch_hidden);
+    let (v1, a1) = (shape.pre(vh), shape.pre(ah));
+    let weight = b.push(format!("v1.weight{suffix}"), vec![v1, h2], h2, v1 * h2, true);
+    for d in 0..shape.branches.len() {
+        b.push(format!("a1.{d}.weight{suffix}"), vec![a1, h2], h2, a1 * h2, false);
+    }
+    let bias = b.push(format!("v1.bias{suffix}"), vec![v1], h2, v1, true);
+    for d in 0..shape.branches.len() {
+        b.push(format!("a1.{d}.bias{suffix}"), vec![a1], h2, a1, false);
+    }
+    let k = shape.atoms;
+    b.push(format!("v2.weight{suffix}"), vec![k, vh], vh, pad4(k) * vh, true);
+    b.push(format!("v2.bias{suffix}"), vec![k], vh, pad4(k), true);
+    for (d, &n) in shape.branches.iter().enumerate() {
+        b.push(format!("a2.{d}.weight{suffix}"), vec![n * k, ah], ah, pad4(n * k) * ah, true);
+        b.push(format!("a2.{d}.bias{suffix}"), vec![n * k], ah, pad4(n * k), true);
+    }
+    (weight, bias)
 }
 
 /// Puts tensors one behind the other.
@@ -307,7 +334,7 @@ impl Builder {
     /// The layout, with a length that keeps what follows aligned.
     pub(crate) fn finish(self) -> Layout {
         let len = self.at.next_multiple_of(Layout::ALIGN);
-        Layout { tensors: self.tensors, len, heads1_weight: 0, heads1_bias: 0 }
+        Layout { tensors: self.tensors, len, heads1_weight: 0, heads1_bias: 0, sigma: len }
     }
 }
 
@@ -349,6 +376,23 @@ mod tests {
         assert_eq!(b.find("v1.weight").unwrap().shape, [256, 256]);
         assert_eq!(b.offset("a1.1.weight"), b.heads1_weight + 512 * 256);
         assert_eq!(b.find("a2.0.weight").unwrap().shape, a.find("a2.0.weight").unwrap().shape);
+    }
+
+    #[test]
+    fn the_sigmas_lie_behind_everything_else_like_their_mus() {
+        let plain =
+            ModelShape { state: 13, branches: vec![2, 5], atoms: 21, trunk2: 33, ..Default::default() };
+        let noisy = ModelShape { noisy: true, ..plain.clone() };
+        let (a, b) = (Layout::main(&plain), Layout::main(&noisy));
+        assert_eq!((a.sigma, b.sigma), (a.len, a.len));
+        assert_eq!(b.tensors[..a.tensors.len()], a.tensors);
+        let heads = b.sigma - b.heads1_weight;
+        assert_eq!(b.len, b.sigma + heads);
+        let mus = b.tensors.iter().filter(|t| t.offset >= b.heads1_weight && !t.is_sigma());
+        let sigmas: Vec<Tensor> = mus
+            .map(|t| Tensor { name: format!("{}{SIGMA}", t.name), offset: t.offset + heads, ..t.clone() })
+            .collect();
+        assert_eq!(b.tensors[a.tensors.len()..], sigmas);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Tests that need no GPU, one program: the kernels in the SIMT emulator, and what holds of the sources.
 
+mod capture;
 mod coverage;
 #[path = "../kernels/mod.rs"]
 mod kernels;

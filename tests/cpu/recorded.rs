@@ -32,6 +32,7 @@ fn everything() -> Config {
     config.iql.enabled = true;
     config.iql.hidden = 8;
     config.attention.enabled = true;
+    config.model.noisy = true;
     config.spectral.enabled = true;
     config
 }

@@ -109,6 +109,9 @@ macro_rules! test {
     (mamba_step $($body:ident)*) => {
         test!(@ mamba_step windows closed_gate collection);
     };
+    (noisy_step $($body:ident)*) => {
+        test!(@ noisy_step rust_products schedules without_sigma reproducible acting);
+    };
     // How a tensor core adds its products is not specified.
     (gemm $($body:ident)*) => {
         test!(@ gemm nt_fp32 nn_fp32 tn_fp32);

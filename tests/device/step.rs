@@ -7,8 +7,8 @@ use host::embedded;
 use host::error::ExecError;
 use host::exec::Memory;
 use host::profile::random_replay;
-use host::step::{Matmul, Replay, StepBuffers, StepShape, record};
-use settings::{Config, Head, Precision};
+use host::step::{Matmul, Replay, StepBuffers, StepShape, record, record_pruning};
+use settings::{Config, Head, Precision, Pruning};
 
 /// Columns of a history row.
 const COLUMNS: usize = gpu::kernels::step_signals::signal::COLUMNS as usize;
@@ -83,6 +83,7 @@ impl Step {
         exec.upload(p.online, &self.initial)?;
         exec.upload(p.target, &self.initial[..p.target.len()])?;
         self.buffers.start_spectral(exec, &self.shape)?;
+        self.buffers.start_factors(exec)?;
         exec.upload(p.m, &zeros)?;
         exec.upload(p.v, &zeros)?;
         exec.upload(self.buffers.clock, &vec![0u64; self.buffers.clock.len()])?;
@@ -167,6 +168,81 @@ fn eager_equals_replay_bit_for_bit_with_all_parts() {
     let mut glu = with_parts(96, Precision::Fp32);
     glu.model.head = Head::Glu;
     eager_equals_replay(&glu, Matmul::Rust);
+}
+
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn eager_equals_replay_bit_for_bit_with_noisy_heads() {
+    for (mut config, matmul) in [
+        (config(96, Precision::Tf32), Matmul::Rust),
+        (config(96, Precision::Tf32), Matmul::CublasLt),
+        (with_parts(96, Precision::Tf32), Matmul::Rust),
+    ] {
+        config.model.noisy = true;
+        eager_equals_replay(&config, matmul);
+    }
+}
+
+/// The heads' noise is drawn anew in every replay of one graph, for both networks, and two runs with one seed draw the
+/// same.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn noise_differs_in_every_replay_and_not_between_runs() {
+    let run = || {
+        let mut config = with_parts(64, Precision::Tf32);
+        config.model.noisy = true;
+        let mut step = Step::new(&config, Matmul::Rust);
+        let graph = step.capture();
+        let noise = step.buffers.noise.unwrap();
+        let mut draws = Vec::new();
+        for _ in 0..20 {
+            graph.replay(&mut step.exec).unwrap();
+            let both = step.exec.download(noise.factors).unwrap();
+            draws.extend(both.chunks_exact(both.len() / 2).map(<[f32]>::to_vec));
+        }
+        draws
+    };
+    let draws = run();
+    for (i, a) in draws.iter().enumerate() {
+        assert!(draws[i + 1..].iter().all(|b| a != b), "noise {i} is another's");
+    }
+    assert!(draws == run());
+}
+
+/// The graph of a pruning step beside the step's own: the same bits as eager steps, and as many zeros as asked for.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn the_graph_of_a_pruning_step_does_what_the_eager_step_does() {
+    let mut config = with_parts(96, Precision::Tf32);
+    config.model.noisy = true;
+    config.pruning = Pruning { enabled: true, sparsity: 0.8, begin: 5, end: 45, every: 10 };
+    let mut step = Step::new(&config, Matmul::Rust);
+    let plain = step.capture();
+    let (shape, buffers, replay) = (step.shape.clone(), step.buffers, step.replay);
+    record_pruning(&mut step.exec, &shape, &buffers, Some(&replay)).unwrap();
+    let record = |exec: &mut CudaExec| record_pruning(exec, &shape, &buffers, Some(&replay));
+    let pruning = Graph::capture(&mut step.exec, record).unwrap();
+    step.rewind().unwrap();
+    for n in 0..60 {
+        match config.pruning.due(n) {
+            true => record_pruning(&mut step.exec, &shape, &buffers, Some(&replay)).unwrap(),
+            false => step.eager().unwrap(),
+        }
+    }
+    let eager = step.bits();
+    step.rewind().unwrap();
+    for n in 0..60 {
+        let graph = if config.pruning.due(n) { &pruning } else { &plain };
+        graph.replay(&mut step.exec).unwrap();
+    }
+    assert!(step.bits() == eager, "the replays differ from the eager steps");
+    let online = step.exec.download(buffers.parameters.online).unwrap();
+    let zeros = step.exec.download(buffers.pruning.unwrap().zeros).unwrap();
+    for (t, counted) in Pruning::matrices(&shape.layout).zip(zeros) {
+        let zero = online[t.offset..t.offset + t.len()].iter().filter(|&&w| w == 0.0).count();
+        let expected = config.pruning.zeros(59, t.len());
+        assert_eq!((zero, counted as usize), (expected, expected), "{}", t.name);
+    }
 }
 
 /// The quantile fractions are drawn anew in every replay of one graph, and two runs with one seed draw the same.

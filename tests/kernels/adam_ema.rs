@@ -7,6 +7,7 @@ use gpu::kernels::adam_ema::{AdamEma, hyper};
 use gpu::kernels::c51_loss::stat;
 use gpu::kernels::gradient_norm::{GradientNorm, partials, reference as norm_reference};
 use gpu::kernels::step_signals::{StepSignals, signal};
+use gpu::kernels::update_scales::reference::learning_rate;
 use gpu::reference::Bounded;
 use host::error::ExecError;
 
@@ -185,6 +186,38 @@ pub fn one_step<B: Backend>(b: &mut B) -> Outcome {
                 }
                 assert_eq!(optimizer.updates(b)?, t);
             }
+        }
+    }
+    Ok(())
+}
+
+/// The rate of every update of a schedule, cosine and line, a skipped step among them: from the reference's own formula
+/// in the reference's update.
+pub fn schedule<B: Backend>(b: &mut B) -> Outcome {
+    let mut random = Random::new(34);
+    let len = 1028;
+    let h = Hyper { lr: 3e-2, tau: 0.3, ..USUAL };
+    let [warmup, decay, end] = [3.0, 6.0, 0.25];
+    for linear in [false, true] {
+        let (p, target) = (random.normals(len, 0.5), random.normals(len, 0.5));
+        let optimizer = Optimizer::new(b, &h, &p, &target)?;
+        let mut words = hyper_words(&h);
+        words[hyper::WARMUP as usize] = warmup;
+        words[hyper::DECAY as usize] = decay;
+        words[hyper::LR_END as usize] = end;
+        words[hyper::LINEAR as usize] = f64::from(u8::from(linear));
+        b.upload(optimizer.hypers, &words)?;
+        for t in 1..=12 {
+            if t == 5 {
+                optimizer.step(b, &vec![f32::NAN; len])?; // no update, so the schedule stands still
+            }
+            let (grad, before) = (random.normals(len, 0.1), optimizer.state(b)?);
+            optimizer.step(b, &grad)?;
+            let after = optimizer.state(b)?;
+            let lr = learning_rate(h.lr, warmup, decay, end, linear, t as f64);
+            let expected = expected_after(&Hyper { lr, ..h }, t, &grad, &before);
+            close(&format!("params after update {t}"), &after[0], &expected[0]);
+            close(&format!("target after update {t}"), &after[3], &expected[3]);
         }
     }
     Ok(())

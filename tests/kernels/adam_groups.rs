@@ -77,6 +77,13 @@ impl Update {
         })
     }
 
+    /// Whether the rate falls on a line.
+    pub fn set_linear<B: Backend>(&self, b: &mut B, linear: bool) -> Outcome {
+        let mut words = b.download(self.hypers)?;
+        words[hyper::LINEAR as usize] = f64::from(u8::from(linear));
+        b.upload(self.hypers, &words)
+    }
+
     /// One update with these gradients: two terms of the main parameters, one of the trunk, the groups' own.
     pub fn step<B: Backend>(&self, b: &mut B, terms: &[Vec<f32>; 3], groups: &[f32]) -> Outcome {
         b.upload(self.parts, &[terms[0].clone(), terms[1].clone()].concat())?;
@@ -90,6 +97,9 @@ impl Update {
                 full: 2,
                 partial: 1,
                 splits: 1,
+                products: MAIN as u32,
+                scaled: MAIN as u32,
+                factors: self.parts.into(),
                 parts: self.parts.into(),
                 trunk_parts: self.trunk_parts.into(),
                 grads: self.grads.into(),

@@ -89,7 +89,10 @@ pub fn split_gradient<B: Backend>(b: &mut B) -> Outcome {
                 GradientReduce {
                     len: len as u32,
                     splits: splits as u32,
+                    products: len as u32,
+                    scaled: len as u32,
                     parts: parts.into(),
+                    factors: parts.into(),
                     grad: grad.into(),
                     sums: sums.into(),
                     clock_words: words.into(),
@@ -102,6 +105,55 @@ pub fn split_gradient<B: Backend>(b: &mut B) -> Outcome {
             close("sums of squares", &b.download(sums)?, &square_sums(&expected));
             check_parity(b, adam_words, step as u64)?;
         }
+    }
+    Ok(())
+}
+
+/// Factors from a parameter on, and parameters (sigma of the last ones) whose gradient is those ones' times theirs.
+pub fn factors<B: Backend>(b: &mut B) -> Outcome {
+    let mut random = Random::new(13);
+    let mut shapes = vec![
+        (8usize, 4usize, 4usize, 1usize),
+        (8, 8, 0, 2),
+        (1460, 1024, 1024, 3),
+        (2052, 1040, 0, 2),
+        (3000, 3000, 1028, 8),
+    ];
+    if B::FULL_SIZE {
+        shapes.push((568_000, 331_264, 331_264, 8));
+    }
+    for (len, products, scaled, splits) in shapes {
+        let mut parts = random.normals(splits * len, 0.3);
+        for plane in parts.chunks_exact_mut(len) {
+            plane[products..].fill(f32::NAN); // the products write nothing there
+        }
+        let factors = random.normals(len - scaled + 4, 0.7);
+        let of = |i: usize| (0..splits).map(|s| parts[s * len + i]).collect::<Vec<f32>>();
+        let sums: Vec<Bounded> = (0..products).map(|i| reference::reduce(&of(i))).collect();
+        let expected = reference::with_factors(&sums, len, scaled, &factors);
+        let squares = filled(b, "sums", len.div_ceil(BLOCK), -7.0f32)?;
+        let (parts, grad) = (put(b, "parts", &parts)?, filled(b, "grad", len + 4, -7.0f32)?);
+        let factors = put(b, "factors", &factors)?;
+        let [words, adam_words] = clocks(b, 3)?;
+        launch(
+            b,
+            GradientReduce {
+                len: len as u32,
+                splits: splits as u32,
+                products: products as u32,
+                scaled: scaled as u32,
+                parts: parts.into(),
+                factors: factors.into(),
+                grad: grad.into(),
+                sums: squares.into(),
+                clock_words: words.into(),
+                adam_words: adam_words.into(),
+            },
+        )?;
+        let got = b.download(grad)?;
+        close("gradient", &got[..len], &expected);
+        same_bits("behind the gradient", &got[len..], &[-7.0; 4]);
+        close("sums of squares", &b.download(squares)?, &square_sums(&expected));
     }
     Ok(())
 }

@@ -8,8 +8,12 @@ mod case;
 use gpu::action;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::Gradients;
-use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel};
-use gpu::kernels::iqn::{SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
+use gpu::kernels::iqn::{
+    self, Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+};
+use gpu::kernels::iqn::{
+    ReduceArguments, ReduceKernel, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize,
+};
 use host::error::ExecError;
 
 use self::case::{Case, Dims, distance, norm};
@@ -25,35 +29,31 @@ fn bounds(rounding: Rounding) -> (f64, f64) {
     }
 }
 
-fn head<B: Backend>(b: &mut B, case: &Case) -> Result<HeadBuffers, ExecError> {
-    let h = put(b, "h", &case.h)?;
+/// A head in memory, its weights laid out by a launch.
+fn head<B: Backend, P: PackKernel>(
+    b: &mut B,
+    case: &Case,
+    size: TileSize,
+    arithmetic: Arithmetic,
+) -> Result<HeadBuffers, ExecError> {
+    let (shape, h) = (case.shape(), put(b, "h", &case.h)?);
     let mut tensors = Vec::new();
     for values in &case.online.0 {
         tensors.push(put(b, "parameters", values)?);
     }
-    Ok(HeadBuffers {
-        h,
-        cos_weight: tensors[0],
-        cos_bias: tensors[1],
-        hid_weight: tensors[2],
-        hid_bias: tensors[3],
-        out_weight: tensors[4],
-        out_bias: tensors[5],
-    })
+    let packed = filled(b, "packed", size.packed(arithmetic, shape.trunk, shape.outputs), f32::NAN)?;
+    let [cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias] =
+        tensors.try_into().expect("six tensors");
+    launch(b, P::new(&shape, &PackArguments { arithmetic, cos_weight, hid_weight, out_weight, packed }))?;
+    Ok(HeadBuffers { h, packed, cos_bias, hid_bias, out_bias })
 }
 
 /// Loss kernel and reduction against the reference.
-fn loss<B: Backend, K: LossKernel, R: ReduceKernel>(
-    b: &mut B,
-    size: TileSize,
-    rounding: Rounding,
-    dims: Dims,
-    blocks: u32,
-) -> Outcome {
+fn loss<B: Backend, K: LossKernel>(b: &mut B, rounding: Rounding, dims: Dims, blocks: u32) -> Outcome {
     let case = Case::random(dims, 3);
-    let (shape, head) = (case.shape(), head(b, &case)?);
-    let plane = size.plane(shape.trunk, shape.outputs);
-    let launched = size.blocks(shape.batch, shape.quantiles, blocks) as usize;
+    let (shape, head) = (case.shape(), head::<B, K::Pack>(b, &case, K::SIZE, K::ARITHMETIC)?);
+    let plane = K::SIZE.plane(K::ARITHMETIC, shape.trunk, shape.outputs);
+    let launched = K::SIZE.blocks(K::ARITHMETIC, shape.batch, shape.quantiles, blocks) as usize;
     let actions: Vec<u64> = case.actions.iter().map(|a| action::pack(a)).collect();
     let arguments = LossArguments {
         kappa: case.kappa,
@@ -78,7 +78,7 @@ fn loss<B: Backend, K: LossKernel, R: ReduceKernel>(
     }
     let to: [_; 6] = gradients.clone().try_into().expect("six tensors");
     let reduce = ReduceArguments { blocks, planes: arguments.planes, gradients: to };
-    launch(b, R::new(&shape, &reduce))?;
+    launch(b, K::Reduce::new(&shape, &reduce))?;
 
     let expected: Gradients = case.sizes(rounding).gradients(
         &case.online.parameters(),
@@ -107,7 +107,7 @@ fn loss<B: Backend, K: LossKernel, R: ReduceKernel>(
 /// Greedy actions and their quantiles against the reference.
 fn target<B: Backend, K: TargetKernel>(b: &mut B, rounding: Rounding, dims: Dims, blocks: u32) -> Outcome {
     let case = Case::random(dims, 9);
-    let (shape, head) = (case.shape(), head(b, &case)?);
+    let (shape, head) = (case.shape(), head::<B, K::Pack>(b, &case, K::SIZE, K::ARITHMETIC)?);
     let arguments = TargetArguments {
         mode: SELECT_AND_GATHER,
         draw: false,
@@ -196,18 +196,18 @@ macro_rules! body {
         /// Every kernel of one arithmetic, losses, gradients and targets.
         pub fn $name<B: Backend>(b: &mut B) -> Outcome {
             let r = Rounding::$rounding;
-            loss::<B, iqn::$small, iqn::IqnReduceSmall>(b, TileSize::Small, r, ODD, 4)?;
-            loss::<B, iqn::$small, iqn::IqnReduceSmall>(b, TileSize::Small, r, UNEVEN, 2)?;
-            loss::<B, iqn::$medium, iqn::IqnReduceMedium>(b, TileSize::Medium, r, UNEVEN, 3)?;
-            loss::<B, iqn::$large, iqn::IqnReduceLarge>(b, TileSize::Large, r, ODD, 2)?;
+            loss::<B, iqn::$small>(b, r, ODD, 4)?;
+            loss::<B, iqn::$small>(b, r, UNEVEN, 2)?;
+            loss::<B, iqn::$medium>(b, r, UNEVEN, 3)?;
+            loss::<B, iqn::$large>(b, r, ODD, 2)?;
             target::<B, iqn::$ts>(b, r, ODD, 1)?;
             target::<B, iqn::$tm>(b, r, UNEVEN, 2)?;
             target::<B, iqn::$tl>(b, r, ODD, 2)?;
             if B::FULL_SIZE {
                 let many = Dims { batch: 97, ..DEFAULTS };
-                loss::<B, iqn::$small, iqn::IqnReduceSmall>(b, TileSize::Small, r, many, 132)?;
-                loss::<B, iqn::$medium, iqn::IqnReduceMedium>(b, TileSize::Medium, r, WIDE, 1)?;
-                loss::<B, iqn::$large, iqn::IqnReduceLarge>(b, TileSize::Large, r, PIECES, 1)?;
+                loss::<B, iqn::$small>(b, r, many, 132)?;
+                loss::<B, iqn::$medium>(b, r, WIDE, 1)?;
+                loss::<B, iqn::$large>(b, r, PIECES, 1)?;
                 target::<B, iqn::$ts>(b, r, many, 132)?;
                 target::<B, iqn::$tm>(b, r, WIDE, 1)?;
                 target::<B, iqn::$tl>(b, r, PIECES, 2)?;

@@ -8,7 +8,7 @@ use cpu_path::{C51Batch, Hyper, Net, Oracle, Start, init_parameters, init_spectr
 use gpu::market::Part;
 use host::error::ExecError;
 use host::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
-use settings::{Config, Flat, Group, Layout, Precision};
+use settings::{Config, Flat, Group, Layout, NoisyLayout, Precision};
 
 use super::golden::{f32s, f64s, upload_batch};
 use super::market::STATE;
@@ -40,6 +40,7 @@ fn config(batch: usize, window: usize, features: usize, all: bool) -> Config {
         config.iql.enabled = true;
         config.iql.hidden = 8;
         config.attention.enabled = true;
+        config.model.noisy = true;
         config.spectral.enabled = true;
         config.spectral.sigma_max = 0.8;
     }
@@ -58,6 +59,7 @@ fn batch(config: &Config) -> C51Batch<f64> {
     let branches = model.branches.len();
     let action = |i: usize| ((i / branches + i % branches) % model.branches[i % branches]) as u32;
     let samples = |n: usize| if config.iqn.enabled { b * n } else { 0 };
+    let factors = if model.noisy { 2 * NoisyLayout::new(model).factors } else { 0 };
     C51Batch {
         states: wave(b * model.state, 0.0),
         next_states: wave(b * model.state, 0.5),
@@ -67,6 +69,7 @@ fn batch(config: &Config) -> C51Batch<f64> {
         weights: (0..b).map(|i| f64::from(1.0 / (1 + i % 3) as f32)).collect(),
         taus: unit(samples(config.iqn.samples), 0.4),
         target_taus: unit(samples(config.iqn.target_samples), 0.9),
+        noise: wave(factors, 1.3),
     }
 }
 
@@ -117,6 +120,9 @@ impl Problem {
         if let Some(iqn) = buffers.parts.and_then(|parts| parts.iqn) {
             b.upload(iqn.taus, &f32s(&self.batch.taus))?;
             b.upload(iqn.target_taus, &f32s(&self.batch.target_taus))?;
+        }
+        if let Some(noise) = buffers.noise {
+            b.upload(noise.factors, &f32s(&self.batch.noise))?;
         }
         if let Some(spectral) = buffers.spectral {
             let mut u = vec![0.0f32; 2 * spectral.stride];
@@ -265,6 +271,8 @@ pub fn collection<B: Backend>(b: &mut B) -> Outcome {
     let environments = 5;
     let mut config = config(environments, SHAPE.window as usize, SHAPE.features as usize, true);
     (config.model.state, config.model.branches) = (STATE, vec![9, 3, 3]);
+    // The oracle acts by mu.
+    config.model.noisy = false;
     let problem = Problem::new(config, 0.7);
     let shape = StepShape::new(&problem.config, Matmul::Rust);
     let columns = Columns::random(35, 90, 0.01);

@@ -10,6 +10,7 @@ pub mod data;
 pub mod golden;
 #[path = "../../gpu/tests/machine/mod.rs"]
 pub mod machine;
+pub mod oracle_step;
 pub mod rows;
 
 pub mod adam_cases;
@@ -35,7 +36,10 @@ pub mod market;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod noisy;
+pub mod noisy_step;
 pub mod philox_fill;
+pub mod prune;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -63,7 +67,7 @@ pub type Outcome = Result<(), ExecError>;
 macro_rules! for_each_body {
     ($harness:ident) => {
         $harness! {
-            adam_ema { one_step, skips_and_recovers, leaves_the_rest_alone, is_reproducible }
+            adam_ema { one_step, schedule, skips_and_recovers, leaves_the_rest_alone, is_reproducible }
             adam_cases {
                 c36_eps_outside_the_root, c38_one_global_norm, c40_average_in_f32, c46_lr_between_launches,
                 c48_resume
@@ -85,7 +89,7 @@ macro_rules! for_each_body {
             golden_full { rust_products, library_products }
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
-            gradient_norm { whole_gradient, split_gradient, non_finite_shows }
+            gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
             iql_loss { random_batches }
             iqn { fp32, tf32, bf16 }
             learner_signals { means_norms_and_counters }
@@ -97,7 +101,10 @@ macro_rules! for_each_body {
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }
+            noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
+            noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
+            prune { smallest_first, extreme_values, steps }
             regression { barrier, shuffle }
             sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }

@@ -56,14 +56,23 @@ pub fn norms_budgets_and_clips<B: Backend>(b: &mut B) -> Outcome {
 pub fn schedule<B: Backend>(b: &mut B) -> Outcome {
     let mut random = Random::new(132);
     let [warmup, decay, end] = [3.0, 5.0, 0.1];
-    for (schedule, constant) in [([warmup, decay, end], false), ([0.0; 3], true)] {
+    for (schedule, constant, linear) in [
+        ([warmup, decay, end], false, false),
+        ([warmup, decay, end], false, true),
+        ([0.0; 3], true, false),
+        ([0.0; 3], true, true),
+    ] {
         let update = Update::new(b, &USUAL, schedule, [f32::INFINITY; 4], &mut random)?;
+        update.set_linear(b, linear)?;
         let (terms, groups) = gradients(&mut random, [0.1; 3], 0.1);
         for t in 1..=10 {
             update.step(b, &terms, &groups)?;
             let got = b.download(update.scales)?;
-            let lr =
-                if constant { USUAL.lr } else { learning_rate(USUAL.lr, warmup, decay, end, f64::from(t)) };
+            let lr = if constant {
+                USUAL.lr
+            } else {
+                learning_rate(USUAL.lr, warmup, decay, end, linear, t.into())
+            };
             near(&format!("rate of update {t}"), got[scale::LR as usize], lr);
             for (word, beta) in [(scale::INVERSE1, USUAL.beta1), (scale::INVERSE2, USUAL.beta2)] {
                 near("bias correction", got[word as usize], 1.0 / (1.0 - beta.powi(t)));

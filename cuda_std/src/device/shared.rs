@@ -209,6 +209,36 @@ impl<T: SharedQuad> Shared<T> {
     }
 }
 
+impl Shared<u32> {
+    /// Four matrices of 8 x 8 16-bit elements, two a word, the lower half first (`ldmatrix`). A row is four words from a
+    /// multiple of four on; lane l gives the first word of row l % 8 of matrix l / 8. With g = lane / 4 and t = lane % 4 a
+    /// lane gets of each matrix M the elements M[g, 2t] and M[g, 2t + 1]. All lanes call, in control flow that is the
+    /// same for the whole warp: `asm!` has no convergent marker.
+    #[inline(always)]
+    pub fn get_matrices(&self, row: u32) -> [u32; 4] {
+        let (a, b, c, d): (u32, u32, u32, u32);
+        // SAFETY: the emulator checks the rows and that all lanes call.
+        unsafe {
+            asm!("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{}, {}, {}, {}}}, [{}];", out(reg32) a, out(reg32) b,
+                out(reg32) c, out(reg32) d, in(reg32) self.at(row), options(nomem, nostack, preserves_flags));
+        }
+        [a, b, c, d]
+    }
+
+    /// The same of the transposed matrices: M[2t, g] and M[2t + 1, g].
+    #[inline(always)]
+    pub fn get_matrices_transposed(&self, row: u32) -> [u32; 4] {
+        let (a, b, c, d): (u32, u32, u32, u32);
+        // SAFETY: as above.
+        unsafe {
+            asm!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{}, {}, {}, {}}}, [{}];", out(reg32) a,
+                out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) self.at(row),
+                options(nomem, nostack, preserves_flags));
+        }
+        [a, b, c, d]
+    }
+}
+
 /// Starts copying 16 bytes from `src[src_i ..]` to `dst[dst_i .. dst_i + 4]`, both 16-byte aligned (`cp.async`):
 /// the first `bytes` (0 to 16) are read, the rest becomes zero. Done after [`copy_commit`] and [`copy_wait`].
 #[inline(always)]

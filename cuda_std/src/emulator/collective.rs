@@ -22,6 +22,7 @@ pub fn complete(lanes: &mut [Thread]) {
         Operation::All => vote(lanes, &exchanges, |mask| u32::from(mask == u32::MAX)),
         Operation::MmaTf32 => mma(lanes, &exchanges, tf32_operands),
         Operation::MmaBf16 => mma(lanes, &exchanges, bf16_operands),
+        Operation::MatrixRows => matrix_rows(lanes, &exchanges),
     }
 }
 
@@ -30,6 +31,20 @@ fn shuffle(lanes: &mut [Thread], exchanges: &[Exchange; LANES], source: impl Fn(
     for (lane, thread) in lanes.iter_mut().enumerate() {
         if let Some(from) = exchanges.get(source(lane, exchanges[lane].argument)) {
             thread.exchange.words[0] = from.words[0];
+        }
+    }
+}
+
+/// Of the rows that the lanes name, eight for each of four matrices, every lane takes one a matrix: by its argument row
+/// lane / 4, 2 (lane % 4), or 2 (lane % 4) + 1.
+fn matrix_rows(lanes: &mut [Thread], exchanges: &[Exchange; LANES]) {
+    for (lane, thread) in lanes.iter_mut().enumerate() {
+        let row = match exchanges[lane].argument {
+            0 => lane / 4,
+            which => 2 * (lane % 4) + which as usize - 1,
+        };
+        for matrix in 0..4 {
+            thread.exchange.words[matrix] = exchanges[8 * matrix + row].words[0];
         }
     }
 }

@@ -22,6 +22,7 @@ pub enum Operation {
     All,
     MmaTf32,
     MmaBf16,
+    MatrixRows,
 }
 
 impl fmt::Display for Operation {
@@ -38,6 +39,7 @@ impl fmt::Display for Operation {
             Operation::All => "vote (all)",
             Operation::MmaTf32 => "tf32 matrix product",
             Operation::MmaBf16 => "bf16 matrix product",
+            Operation::MatrixRows => "load of matrices",
         })
     }
 }
@@ -54,7 +56,7 @@ impl Operation {
             Operation::WarpBarrier | Operation::Ballot | Operation::Any | Operation::All => {
                 ("votes", decl.votes)
             }
-            Operation::MmaTf32 | Operation::MmaBf16 => ("mmas", decl.mmas),
+            Operation::MmaTf32 | Operation::MmaBf16 | Operation::MatrixRows => ("mmas", decl.mmas),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use crate::buffer::In;
 use crate::emulator::shared_access as memory;
+use crate::emulator::sync::{self, Operation};
 
 /// Types that shared memory holds: four or eight bytes.
 pub trait SharedElement: crate::Element {
@@ -164,6 +165,36 @@ impl<T: SharedElement + crate::buffer::Quad> Shared<T> {
     #[track_caller]
     pub fn set4(&self, i: u32, values: [T; 4]) {
         self.set_many(i, values, Location::caller());
+    }
+}
+
+impl Shared<u32> {
+    /// Four matrices of 8 x 8 16-bit elements, two a word, the lower half first (`ldmatrix`). A row is four words from a
+    /// multiple of four on; lane l gives the first word of row l % 8 of matrix l / 8. With g = lane / 4 and t = lane % 4 a
+    /// lane gets of each matrix M the elements M[g, 2t] and M[g, 2t + 1]. All lanes call, in control flow that is the
+    /// same for the whole warp.
+    #[track_caller]
+    pub fn get_matrices(&self, row: u32) -> [u32; 4] {
+        let at = Location::caller();
+        let t = crate::thread::lane() % 4;
+        self.matrix_rows(row, 0, at).map(|row| memory::read(row + t, at))
+    }
+
+    /// The same of the transposed matrices: M[2t, g] and M[2t + 1, g].
+    #[track_caller]
+    pub fn get_matrices_transposed(&self, row: u32) -> [u32; 4] {
+        let at = Location::caller();
+        let g = crate::thread::lane() / 4;
+        let (even, odd) = (self.matrix_rows(row, 1, at), self.matrix_rows(row, 2, at));
+        let element = |row: u32| memory::read(row + g / 2, at) >> (16 * (g % 2)) & 0xffff;
+        std::array::from_fn(|i| element(even[i]) | element(odd[i]) << 16)
+    }
+
+    /// First words of the four rows, of all lanes', that a lane reads: by `which` row g, 2t or 2t + 1 of each matrix.
+    fn matrix_rows(&self, row: u32, which: u32, at: &'static Location<'static>) -> [u32; 4] {
+        let word = self.locate(row, 4, false, at);
+        memory::check_alignment(word, row, 4, at);
+        sync::collective(Operation::MatrixRows, which, &[word], at)
     }
 }
 

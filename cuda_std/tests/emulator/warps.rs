@@ -149,3 +149,45 @@ fn bf16_product() {
         }
     }
 }
+
+/// Four matrices of 16 rows by 16 16-bit elements each way: rows 0 to 7 and 8 to 15, columns 0 to 7 and 8 to 15.
+#[kernel(block = 32, grid = 1, shared = 512, barriers = 1, mmas = 2)]
+fn load_matrices(y: Out<u32>) {
+    let (lane, words) = (thread::lane(), shared::array::<u32>(0, 128));
+    for i in 0..4 {
+        let word = 4 * lane + i;
+        words.set(word, 2 * word | (2 * word + 1) << 16);
+    }
+    thread::sync(); // the elements, each its own index, are there
+    let row = 8 * (lane / 8 % 2 * 8 + lane % 8) + 4 * (lane / 16);
+    let (straight, transposed) = (words.get_matrices(row), words.get_matrices_transposed(row));
+    for i in 0..4 {
+        y.set(4 * lane + i, straight[i as usize]);
+        y.set(128 + 4 * lane + i, transposed[i as usize]);
+    }
+}
+
+#[test]
+fn matrices_arrive_as_products_want_them() {
+    let y = HostBuf::<u32>::zeroed(256);
+    passes(&LoadMatrices { y: y.buf().into() });
+    let y = y.to_vec();
+    for lane in 0..32 {
+        let (g, t) = (lane / 4, lane % 4);
+        for i in 0..4 {
+            let element =
+                |row: usize, column: usize| (16 * (8 * (i % 2) + row) + 8 * (i / 2) + column) as u32;
+            let pair = |low: u32, high: u32| low | high << 16;
+            assert_eq!(
+                y[4 * lane + i],
+                pair(element(g, 2 * t), element(g, 2 * t + 1)),
+                "lane {lane}, matrix {i}"
+            );
+            assert_eq!(
+                y[128 + 4 * lane + i],
+                pair(element(2 * t, g), element(2 * t + 1, g)),
+                "lane {lane}, matrix {i}"
+            );
+        }
+    }
+}

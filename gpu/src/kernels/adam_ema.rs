@@ -3,7 +3,8 @@
 //! SPEC section 4; Kingma and Ba (2015), Loshchilov and Hutter (2019) for the decoupled decay:
 //! g *= min(1, c / (norm + 1e-6)); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 //! p -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + wd p); target += tau (p - target).
-//! 1 - b^t is computed in f64 as -expm1(t ln b): in f32 it loses most of its digits in the first steps.
+//! lr follows its schedule (`schedule`). 1 - b^t is computed in f64 as -expm1(t ln b): in f32 it loses most of its digits
+//! in the first steps.
 //!
 //! A norm that is not finite skips the whole update, target included, and Adam's counter; `step_signals` counts it.
 
@@ -14,6 +15,7 @@ use crate::clock;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
+pub mod schedule;
 
 /// Entries of the hyper-parameter buffer (f64), which a schedule may change between replays.
 pub mod hyper {
@@ -35,12 +37,14 @@ pub mod hyper {
     pub const LN_BETA1: u32 = 7;
     /// ln beta2.
     pub const LN_BETA2: u32 = 8;
-    /// Updates over which the rate rises linearly, 0 for none (`update_scales`; `adam_ema` knows no schedule).
+    /// Updates over which the rate rises linearly, 0 for none.
     pub const WARMUP: u32 = 9;
-    /// Updates after the warm-up over which the rate falls as a cosine, 0 for a constant rate.
+    /// Updates after the warm-up over which the rate falls, 0 for a constant rate.
     pub const DECAY: u32 = 10;
     /// Fraction of the rate at the end of the decay.
     pub const LR_END: u32 = 11;
+    /// 1 if it falls on a line, else as a cosine.
+    pub const LINEAR: u32 = 12;
     /// Entries of the buffer.
     pub const WORDS: u32 = 16;
 }
@@ -104,7 +108,11 @@ pub fn adam_ema(
         let correction = -libm::expm1((updates + 1) as f64 * ln_beta);
         shared.set(8 + thread::thread_idx(), correction as f32);
     }
-    thread::sync(); // warp sums and bias corrections are written before all threads read them
+    if thread::thread_idx() == 32 {
+        // Another warp, beside the first one's corrections.
+        shared.set(10, schedule::learning_rate(&hypers, updates));
+    }
+    thread::sync(); // warp sums, bias corrections and the rate are written before all threads read them
     let mut total = 0.0;
     let mut w = 0;
     while w < 8 {
@@ -122,7 +130,7 @@ pub fn adam_ema(
         let (one_beta1, one_beta2) = ((1.0 - beta1) as f32, (1.0 - beta2) as f32);
         let (beta1, beta2) = (beta1 as f32, beta2 as f32);
         let (inverse1, inverse2) = (1.0 / shared.get(8), 1.0 / shared.get(9));
-        let (lr, eps) = (hypers.get(hyper::LR) as f32, hypers.get(hyper::EPS) as f32);
+        let (lr, eps) = (shared.get(10), hypers.get(hyper::EPS) as f32);
         let (decay, tau) = (hypers.get(hyper::WEIGHT_DECAY) as f32, hypers.get(hyper::TAU) as f32);
         let (mut m1, mut v1, mut p1, mut t1) = (m0, v0, p, t0);
         let mut e = 0;

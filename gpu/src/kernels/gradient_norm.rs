@@ -19,6 +19,24 @@ pub fn partials(len: u32) -> u32 {
     len.div_ceil(ELEMENTS_PER_BLOCK)
 }
 
+/// Where the partial gradients of parameters `at` .. `at` + 4 are: the products wrote those of the first `products` of
+/// `len` parameters; the rest are the sigma of as many of them (`noisy`), and their gradient is the same before its factor.
+#[inline(always)]
+pub(crate) fn source(at: u32, len: u32, products: u32) -> u32 {
+    if at < products { at } else { at - (len - products) }
+}
+
+/// g times the factors of parameters `at` .. `at` + 4: a mask (`pruning`), noise (`noisy`), or 1. They begin at parameter
+/// `scaled`. A factor 0 does not hide a NaN.
+#[inline(always)]
+pub(crate) fn with_factors(g: [f32; 4], at: u32, scaled: u32, factors: &In<f32>) -> [f32; 4] {
+    if at < scaled {
+        return g;
+    }
+    let f = factors.get4(at - scaled);
+    [g[0] * f[0], g[1] * f[1], g[2] * f[2], g[3] * f[3]]
+}
+
 /// Adds `splits` partial gradients parts [splits, len] into grad [len] and writes the partial sums of squares. Latches
 /// the step's parity for Adam. `len` is a multiple of 4.
 #[kernel(
@@ -31,7 +49,13 @@ pub fn partials(len: u32) -> u32 {
         len > 0,
         len % 4 == 0,
         splits > 0,
+        products <= len,
+        products % 4 == 0,
+        len - products <= products,
+        scaled <= len,
+        scaled % 4 == 0,
         parts.len() >= (splits as usize) * (len as usize),
+        factors.len() >= (len - scaled) as usize,
         grad.len() >= len as usize,
         sums.len() >= partials(len) as usize,
         clock_words.len() >= clock::WORDS as usize,
@@ -41,7 +65,13 @@ pub fn partials(len: u32) -> u32 {
 pub fn gradient_reduce(
     len: u32,
     splits: u32,
+    /// Parameters whose gradient is in `parts`; `len` where no head is noisy.
+    products: u32,
+    /// First parameter with a factor; `len` for none.
+    scaled: u32,
     parts: In<f32>,
+    /// [len - scaled]
+    factors: In<f32>,
     grad: Out<f32>,
     sums: Out<f32>,
     clock_words: In<u64>,
@@ -50,13 +80,15 @@ pub fn gradient_reduce(
     let at = 4 * thread::global_index();
     let mut g = [0.0f32; 4];
     if at < len {
-        g = parts.get4(at);
+        let source = source(at, len, products);
+        g = parts.get4(source);
         let mut s = 1;
         while s < splits {
-            let p = parts.get4(s * len + at);
+            let p = parts.get4(s * len + source);
             g = [g[0] + p[0], g[1] + p[1], g[2] + p[2], g[3] + p[3]];
             s += 1;
         }
+        g = with_factors(g, at, scaled, &factors);
         grad.set4(at, g);
     }
     block_square_sum(g, &sums, &clock_words, &adam_words);

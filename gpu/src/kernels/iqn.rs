@@ -16,14 +16,14 @@
 //! huber_kappa(u) / kappa, not weighted; the gradients are those of mean_b w_b l_b. Only dz of the actions taken differ
 //! from zero; the rest is `backward`'s.
 //!
-//! None of the matrices over B N rows exists in device memory. A block takes tiles of 32 to 128 rows (pairs of a sample and
+//! None of the matrices over B N rows exists in device memory. A block takes tiles of 32 to 256 rows (pairs of a sample and
 //! a quantile), one after the other; of x it holds a chunk of columns, which the backward pass computes again; weights
-//! stream through shared memory; the parameters' gradients grow in a plane of device memory for each block, which
+//! stream through shared memory, as a first launch has laid them out; the parameters' gradients grow in a plane of device memory for each block, which
 //! `iqn_reduce_*` adds up. The order of all sums is fixed by the shapes and the number of blocks.
 //!
 //! Kernels are named `iqn_WHAT_ARITHMETIC_SIZE`. Arithmetic as in `gemm`: `fp32` is IEEE; `tf32` and `bf16` round the
-//! operands of the six products (not the loss or dh); bias gradients sum what `tf32` has rounded, and in `bf16` what is
-//! not. Sizes: see [`TileSize`]; [`choose`] picks one.
+//! operands of the six products (not the loss or dh); bias gradients sum the rounded operands. Sizes: see [`TileSize`];
+//! [`choose`] picks one. `iqn_pack_*` of the weights come first (`half` for `bf16`), `iqn_reduce_*` last.
 
 use cuda_std::prelude::*;
 
@@ -37,6 +37,7 @@ mod backward;
 mod forward;
 mod fp32;
 mod loss;
+mod pack;
 mod reduce;
 mod target;
 
@@ -48,43 +49,89 @@ pub mod reference;
 use forward::{Head, Taus};
 use fp32::Fp32;
 use loss::Loss;
-use product::TensorCores;
-use size::{Large, Medium, Small};
+use product::{Bf16, Tf32};
+use size::{HalfLarge, HalfMedium, HalfSmall, Large, Medium, Small};
 #[cfg(not(target_arch = "nvptx64"))]
-use size::{Memory, THREADS};
+use size::{Memory, Size};
 use target::Target;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Arithmetic, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel, Shape,
-    TargetArguments, TargetKernel, TileSize, choose,
+    Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel, ReduceArguments,
+    ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize, choose,
 };
 #[cfg(not(target_arch = "nvptx64"))]
 pub use size::{MAX_BRANCHES, MAX_OUTPUTS, MAX_QUANTILES};
 pub use target::{GATHER, SELECT, SELECT_AND_GATHER};
 
-/// Tensor-core arithmetic by precision.
-type Tf32 = TensorCores<super::gemm::mma::Tf32>;
-type Bf16 = TensorCores<super::gemm::mma::Bf16>;
+macro_rules! pack_kernels {
+    ($($name:ident $launch:ident $size:ident;)*) => { $(
+        /// Wc [H2, E], Wh [Hq, H2] and Wo [A, Hq] in the order of the size's tiles, rounded; see `pack`.
+        #[kernel(
+            block = pack::THREADS,
+            grid = launch::packed::<$size>(trunk, outputs).div_ceil(pack::THREADS as u64) as u32,
+            requires(
+                launch::head_size::<$size>(trunk, cosines, hidden, outputs),
+                launch::rounding_fits::<$size>(rounding),
+                cos_weight.len() >= (trunk as usize) * (cosines as usize),
+                hid_weight.len() >= (hidden as usize) * (trunk as usize),
+                out_weight.len() >= (outputs as usize) * (hidden as usize),
+                packed.len() as u64 >= launch::packed::<$size>(trunk, outputs),
+            )
+        )]
+        pub fn $name(
+            trunk: u32,
+            cosines: u32,
+            hidden: u32,
+            outputs: u32,
+            rounding: u32,
+            cos_weight: In<f32>,
+            hid_weight: In<f32>,
+            out_weight: In<f32>,
+            packed: Out<f32>,
+        ) {
+            let weights = pack::Weights { trunk, cosines, hidden, outputs, cos_weight, hid_weight, out_weight };
+            weights.pack::<$size>(rounding, packed);
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl PackKernel for $launch {
+            fn new(shape: &Shape, more: &PackArguments) -> $launch {
+                $launch {
+                    trunk: shape.trunk,
+                    cosines: shape.cosines,
+                    hidden: shape.hidden,
+                    outputs: shape.outputs,
+                    rounding: more.rounding(),
+                    cos_weight: more.cos_weight.into(),
+                    hid_weight: more.hid_weight.into(),
+                    out_weight: more.out_weight.into(),
+                    packed: more.packed.into(),
+                }
+            }
+        }
+    )* };
+}
 
 macro_rules! target_kernels {
-    ($($name:ident $launch:ident $arithmetic:ident $size:ident;)*) => { $(
+    ($($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident;)*) => { $(
         /// Greedy actions and their quantiles; see the module.
         ///
         /// `mode`: [`SELECT_AND_GATHER`] writes `greedy` [B] (one byte a branch) and `next` [B, D, N'];
         /// [`SELECT`] writes `greedy` alone; [`GATHER`] reads `greedy` and writes `next`. With `draw` = 1 tau is drawn
         /// (stream `IqnTauTarget`, index sample * N' + j) and written to `taus` [B, N'], with 0 read from there.
-        /// `h` is [B, H2] at s'. `vectors` = 1 promises addresses and rows of whole 16 bytes for h and the weights.
+        /// `h` is [B, H2] at s'. `packed` are the weights as `iqn_pack_*` of this arithmetic and size wrote
+        /// them. `vectors` = 1 promises an address and rows of whole 16 bytes for h.
         #[kernel(
-            block = THREADS,
+            block = $size::THREADS,
             grid = blocks,
             shared = Memory::<$size>::BYTES,
             barriers = 8,
             mmas = launch::target_mmas::<$arithmetic, $size>(),
             requires(
                 launch::head_fits::<$size>(
-                    batch, trunk, cosines, hidden, outputs, vectors, h.buf(),
-                    [cos_weight.buf(), cos_bias.buf(), hid_weight.buf(), hid_bias.buf(), out_weight.buf(), out_bias.buf()]
+                    batch, trunk, cosines, hidden, outputs, vectors, h.buf(), packed.buf(),
+                    [cos_bias.buf(), hid_bias.buf(), out_bias.buf()]
                 ),
                 launch::branches_fit(branches, sizes, outputs),
                 mode <= GATHER,
@@ -117,11 +164,9 @@ macro_rules! target_kernels {
             seed: u64,
             clock_words: In<u64>,
             h: In<f32>,
-            cos_weight: In<f32>,
+            packed: In<f32>,
             cos_bias: In<f32>,
-            hid_weight: In<f32>,
             hid_bias: In<f32>,
-            out_weight: In<f32>,
             out_bias: In<f32>,
             taus: InOut<f32>,
             greedy: InOut<u64>,
@@ -129,7 +174,7 @@ macro_rules! target_kernels {
         ) {
             let head = Head {
                 batch, trunk, cosines, hidden, outputs, slope, vectors: vectors != 0,
-                h, cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias,
+                h, packed, cos_bias, hid_bias, out_bias,
             };
             let step = clock_words.get(clock::STEP);
             let taus = Taus { taus, draw: draw != 0, seed, step, stream: philox::Stream::IqnTauTarget };
@@ -139,6 +184,10 @@ macro_rules! target_kernels {
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl TargetKernel for $launch {
+            type Pack = $pack;
+            const ARITHMETIC: Arithmetic = Arithmetic::$arithmetic;
+            const SIZE: TileSize = TileSize::$tile;
+
             fn new(shape: &Shape, head: &HeadBuffers, more: &TargetArguments) -> $launch {
                 $launch {
                     batch: shape.batch,
@@ -157,11 +206,9 @@ macro_rules! target_kernels {
                     seed: more.seed,
                     clock_words: more.clock_words.into(),
                     h: head.h.into(),
-                    cos_weight: head.cos_weight.into(),
+                    packed: head.packed.into(),
                     cos_bias: head.cos_bias.into(),
-                    hid_weight: head.hid_weight.into(),
                     hid_bias: head.hid_bias.into(),
-                    out_weight: head.out_weight.into(),
                     out_bias: head.out_bias.into(),
                     taus: more.taus.into(),
                     greedy: more.greedy.into(),
@@ -173,7 +220,7 @@ macro_rules! target_kernels {
 }
 
 macro_rules! loss_kernels {
-    ($($name:ident $launch:ident $arithmetic:ident $size:ident;)*) => { $(
+    ($($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident $reduce:ident;)*) => { $(
         /// Loss of each sample [B] (not weighted), its weighted mean's gradient with respect to h [B, H2], and the
         /// blocks' parts of the parameters' gradients, `blocks` planes of [`TileSize::plane`] floats; see the module.
         ///
@@ -182,16 +229,16 @@ macro_rules! loss_kernels {
         /// [B, N], with 0 read from there. `vectors` as in the target kernels. No block is without samples: each writes
         /// its plane.
         #[kernel(
-            block = THREADS,
+            block = $size::THREADS,
             grid = blocks,
             shared = Memory::<$size>::BYTES,
-            barriers = 15,
+            barriers = 16,
             shuffles = launch::loss_shuffles::<$arithmetic, $size>(),
             mmas = launch::loss_mmas::<$arithmetic, $size>(),
             requires(
                 launch::head_fits::<$size>(
-                    batch, trunk, cosines, hidden, outputs, vectors, h.buf(),
-                    [cos_weight.buf(), cos_bias.buf(), hid_weight.buf(), hid_bias.buf(), out_weight.buf(), out_bias.buf()]
+                    batch, trunk, cosines, hidden, outputs, vectors, h.buf(), packed.buf(),
+                    [cos_bias.buf(), hid_bias.buf(), out_bias.buf()]
                 ),
                 launch::branches_fit(branches, sizes, outputs),
                 draw <= 1,
@@ -237,11 +284,9 @@ macro_rules! loss_kernels {
             seed: u64,
             clock_words: In<u64>,
             h: In<f32>,
-            cos_weight: In<f32>,
+            packed: In<f32>,
             cos_bias: In<f32>,
-            hid_weight: In<f32>,
             hid_bias: In<f32>,
-            out_weight: In<f32>,
             out_bias: In<f32>,
             taus: InOut<f32>,
             next: In<f32>,
@@ -255,7 +300,7 @@ macro_rules! loss_kernels {
         ) {
             let head = Head {
                 batch, trunk, cosines, hidden, outputs, slope, vectors: vectors != 0,
-                h, cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias,
+                h, packed, cos_bias, hid_bias, out_bias,
             };
             let step = clock_words.get(clock::STEP);
             let taus = Taus { taus, draw: draw != 0, seed, step, stream: philox::Stream::IqnTau };
@@ -267,6 +312,11 @@ macro_rules! loss_kernels {
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl LossKernel for $launch {
+            type Pack = $pack;
+            type Reduce = $reduce;
+            const ARITHMETIC: Arithmetic = Arithmetic::$arithmetic;
+            const SIZE: TileSize = TileSize::$tile;
+
             fn new(shape: &Shape, head: &HeadBuffers, more: &LossArguments) -> $launch {
                 $launch {
                     batch: shape.batch,
@@ -286,11 +336,9 @@ macro_rules! loss_kernels {
                     seed: more.seed,
                     clock_words: more.clock_words.into(),
                     h: head.h.into(),
-                    cos_weight: head.cos_weight.into(),
+                    packed: head.packed.into(),
                     cos_bias: head.cos_bias.into(),
-                    hid_weight: head.hid_weight.into(),
                     hid_bias: head.hid_bias.into(),
-                    out_weight: head.out_weight.into(),
                     out_bias: head.out_bias.into(),
                     taus: more.taus.into(),
                     next: more.next.into(),
@@ -373,32 +421,44 @@ macro_rules! reduce_kernels {
     )* };
 }
 
+pack_kernels! {
+    iqn_pack_small IqnPackSmall Small;
+    iqn_pack_medium IqnPackMedium Medium;
+    iqn_pack_large IqnPackLarge Large;
+    iqn_pack_half_small IqnPackHalfSmall HalfSmall;
+    iqn_pack_half_medium IqnPackHalfMedium HalfMedium;
+    iqn_pack_half_large IqnPackHalfLarge HalfLarge;
+}
+
 target_kernels! {
-    iqn_target_fp32_small IqnTargetFp32Small Fp32 Small;
-    iqn_target_fp32_medium IqnTargetFp32Medium Fp32 Medium;
-    iqn_target_fp32_large IqnTargetFp32Large Fp32 Large;
-    iqn_target_tf32_small IqnTargetTf32Small Tf32 Small;
-    iqn_target_tf32_medium IqnTargetTf32Medium Tf32 Medium;
-    iqn_target_tf32_large IqnTargetTf32Large Tf32 Large;
-    iqn_target_bf16_small IqnTargetBf16Small Bf16 Small;
-    iqn_target_bf16_medium IqnTargetBf16Medium Bf16 Medium;
-    iqn_target_bf16_large IqnTargetBf16Large Bf16 Large;
+    iqn_target_fp32_small IqnTargetFp32Small Fp32 Small Small IqnPackSmall;
+    iqn_target_fp32_medium IqnTargetFp32Medium Fp32 Medium Medium IqnPackMedium;
+    iqn_target_fp32_large IqnTargetFp32Large Fp32 Large Large IqnPackLarge;
+    iqn_target_tf32_small IqnTargetTf32Small Tf32 Small Small IqnPackSmall;
+    iqn_target_tf32_medium IqnTargetTf32Medium Tf32 Medium Medium IqnPackMedium;
+    iqn_target_tf32_large IqnTargetTf32Large Tf32 Large Large IqnPackLarge;
+    iqn_target_bf16_small IqnTargetBf16Small Bf16 HalfSmall Small IqnPackHalfSmall;
+    iqn_target_bf16_medium IqnTargetBf16Medium Bf16 HalfMedium Medium IqnPackHalfMedium;
+    iqn_target_bf16_large IqnTargetBf16Large Bf16 HalfLarge Large IqnPackHalfLarge;
 }
 
 loss_kernels! {
-    iqn_loss_fp32_small IqnLossFp32Small Fp32 Small;
-    iqn_loss_fp32_medium IqnLossFp32Medium Fp32 Medium;
-    iqn_loss_fp32_large IqnLossFp32Large Fp32 Large;
-    iqn_loss_tf32_small IqnLossTf32Small Tf32 Small;
-    iqn_loss_tf32_medium IqnLossTf32Medium Tf32 Medium;
-    iqn_loss_tf32_large IqnLossTf32Large Tf32 Large;
-    iqn_loss_bf16_small IqnLossBf16Small Bf16 Small;
-    iqn_loss_bf16_medium IqnLossBf16Medium Bf16 Medium;
-    iqn_loss_bf16_large IqnLossBf16Large Bf16 Large;
+    iqn_loss_fp32_small IqnLossFp32Small Fp32 Small Small IqnPackSmall IqnReduceSmall;
+    iqn_loss_fp32_medium IqnLossFp32Medium Fp32 Medium Medium IqnPackMedium IqnReduceMedium;
+    iqn_loss_fp32_large IqnLossFp32Large Fp32 Large Large IqnPackLarge IqnReduceLarge;
+    iqn_loss_tf32_small IqnLossTf32Small Tf32 Small Small IqnPackSmall IqnReduceSmall;
+    iqn_loss_tf32_medium IqnLossTf32Medium Tf32 Medium Medium IqnPackMedium IqnReduceMedium;
+    iqn_loss_tf32_large IqnLossTf32Large Tf32 Large Large IqnPackLarge IqnReduceLarge;
+    iqn_loss_bf16_small IqnLossBf16Small Bf16 HalfSmall Small IqnPackHalfSmall IqnReduceHalfSmall;
+    iqn_loss_bf16_medium IqnLossBf16Medium Bf16 HalfMedium Medium IqnPackHalfMedium IqnReduceHalfMedium;
+    iqn_loss_bf16_large IqnLossBf16Large Bf16 HalfLarge Large IqnPackHalfLarge IqnReduceHalfLarge;
 }
 
 reduce_kernels! {
     iqn_reduce_small IqnReduceSmall Small;
     iqn_reduce_medium IqnReduceMedium Medium;
     iqn_reduce_large IqnReduceLarge Large;
+    iqn_reduce_half_small IqnReduceHalfSmall HalfSmall;
+    iqn_reduce_half_medium IqnReduceHalfMedium HalfMedium;
+    iqn_reduce_half_large IqnReduceHalfLarge HalfLarge;
 }

@@ -19,7 +19,9 @@ pub mod mamba;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod noisy;
 pub mod philox_fill;
+pub mod prune;
 pub mod regression;
 pub mod sample_gather;
 pub mod select_action;
@@ -108,6 +110,15 @@ pub const KERNELS: &[&KernelDecl] = &[
     &iqn::IqnLossTf32Large::DECL,
     &iqn::IqnLossTf32Medium::DECL,
     &iqn::IqnLossTf32Small::DECL,
+    &iqn::IqnPackHalfLarge::DECL,
+    &iqn::IqnPackHalfMedium::DECL,
+    &iqn::IqnPackHalfSmall::DECL,
+    &iqn::IqnPackLarge::DECL,
+    &iqn::IqnPackMedium::DECL,
+    &iqn::IqnPackSmall::DECL,
+    &iqn::IqnReduceHalfLarge::DECL,
+    &iqn::IqnReduceHalfMedium::DECL,
+    &iqn::IqnReduceHalfSmall::DECL,
     &iqn::IqnReduceLarge::DECL,
     &iqn::IqnReduceMedium::DECL,
     &iqn::IqnReduceSmall::DECL,
@@ -129,9 +140,15 @@ pub const KERNELS: &[&KernelDecl] = &[
     &market_count::MarketCount::DECL,
     &market_observe::MarketObserve::DECL,
     &market_step::MarketStep::DECL,
+    &noisy::NoisyCompose::DECL,
+    &noisy::NoisyFactors::DECL,
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,
+    &prune::PruneApply::DECL,
+    &prune::PruneBegin::DECL,
+    &prune::PruneDigits::DECL,
+    &prune::PruneTies::DECL,
     &regression::DivergingBarrier::DECL,
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,

@@ -13,6 +13,7 @@ use cuda_std::prelude::*;
 use super::distribution::warp_sums;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::gradient_norm::partials;
+use super::gradient_norm::{source, with_factors};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
@@ -63,6 +64,13 @@ fn dot(a: [f32; 4], b: [f32; 4]) -> f32 {
         full <= 2,
         partial <= 2,
         splits > 0,
+        products <= len,
+        products % 4 == 0,
+        len - products <= products,
+        trunk <= products,
+        scaled <= len,
+        scaled % 4 == 0,
+        factors.len() >= (len - scaled) as usize,
         parts.len() >= (full as usize) * (splits as usize) * (len as usize),
         trunk_parts.len() >= (partial as usize) * (splits as usize) * (trunk as usize),
         grads.len() >= (full as usize) * (len as usize),
@@ -81,6 +89,12 @@ pub fn term_reduce(
     partial: u32,
     /// Batch splits of each term.
     splits: u32,
+    /// Parameters whose gradients the products wrote; those behind are sigma (see `gradient_norm`).
+    products: u32,
+    /// First parameter with a factor; `len` for none.
+    scaled: u32,
+    /// [len - scaled]
+    factors: In<f32>,
     /// [full, splits, len]
     parts: In<f32>,
     /// [partial, splits, trunk]
@@ -96,20 +110,22 @@ pub fn term_reduce(
     let zero = [0.0f32; 4];
     let (mut g0, mut g1, mut g2, mut g3) = (zero, zero, zero, zero);
     if at < len {
-        g0 = gather(&parts, at, len, splits);
+        let source = source(at, len, products);
+        g0 = with_factors(gather(&parts, source, len, splits), at, scaled, &factors);
         grads.set4(at, g0);
         if full > 1 {
-            g1 = gather(&parts, splits * len + at, len, splits);
+            g1 = with_factors(gather(&parts, splits * len + source, len, splits), at, scaled, &factors);
             grads.set4(len + at, g1);
         }
     }
     if at < trunk {
         if partial > 0 {
-            g2 = gather(&trunk_parts, at, trunk, splits);
+            g2 = with_factors(gather(&trunk_parts, at, trunk, splits), at, scaled, &factors);
             trunk_grads.set4(at, g2);
         }
         if partial > 1 {
-            g3 = gather(&trunk_parts, splits * trunk + at, trunk, splits);
+            let g = gather(&trunk_parts, splits * trunk + at, trunk, splits);
+            g3 = with_factors(g, at, scaled, &factors);
             trunk_grads.set4(trunk + at, g3);
         }
     }

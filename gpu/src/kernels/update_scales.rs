@@ -5,12 +5,12 @@
 //! attention, the IQL networks) by min(1, c / (norm + 1e-6)), c = max_grad_norm. A norm that is not finite, in any of
 //! them, skips the whole update and Adam's counter; it is counted by `learner_signals`.
 //!
-//! The learning rate's schedule is evaluated here, from the number of updates: linear warm-up, then cosine (Loshchilov
-//! and Hutter 2017, equation 5, without restarts) down to a fraction of the rate. One block.
+//! The learning rate's schedule is evaluated here, from the number of updates (`adam_ema::schedule`). One block.
 
 use cuda_std::prelude::*;
 
 use super::adam_ema::hyper;
+use super::adam_ema::schedule::learning_rate;
 use super::term_reduce::{PAIRS, TERMS, pair};
 use crate::clock;
 
@@ -170,22 +170,4 @@ pub fn update_scales(
         let correction = -libm::expm1((updates + 1) as f64 * ln_beta);
         scales.set(scale::INVERSE1 + (warp - 1), (1.0 / correction) as f32);
     }
-}
-
-/// lr (t / warm-up) while t <= warm-up, then lr (end + (1 - end) (1 + cos(pi x)) / 2), x the fraction of the decay's
-/// steps that have passed; t = updates + 1.
-#[inline(always)]
-fn learning_rate(hypers: &In<f64>, updates: u64) -> f32 {
-    let lr = hypers.get(hyper::LR);
-    let (warmup, decay) = (hypers.get(hyper::WARMUP), hypers.get(hyper::DECAY));
-    let t = (updates + 1) as f64;
-    let rise = if t < warmup { t / warmup } else { 1.0 };
-    let mut fall = 1.0;
-    if decay > 0.0 && t > warmup {
-        let x = (t - warmup) / decay;
-        let end = hypers.get(hyper::LR_END);
-        let cosine = if x < 1.0 { libm::cos(core::f64::consts::PI * x) } else { -1.0 };
-        fall = end + (1.0 - end) * 0.5 * (1.0 + cosine);
-    }
-    (lr * rise * fall) as f32
 }

@@ -6,8 +6,8 @@ use gpu::action;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::{Parameters, Sample, Sizes};
 use gpu::kernels::iqn::{
-    HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel, Shape, TargetArguments,
-    TargetKernel, TileSize,
+    Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel, ReduceArguments,
+    ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize,
 };
 
 /// Sizes of a test.
@@ -228,15 +228,10 @@ impl Case {
     }
 
     /// Runs a loss kernel and its reduction.
-    pub fn losses<K: LossKernel, R: ReduceKernel>(
-        &self,
-        size: TileSize,
-        blocks: u32,
-        draw: Draw,
-        seed: u64,
-    ) -> Losses {
+    pub fn losses<K: LossKernel>(&self, blocks: u32, draw: Draw, seed: u64) -> Losses {
         let (shape, dims) = (self.shape(), &self.dims);
-        let head = Buffers::new(&self.h, &self.online, dims.offset);
+        let head = Buffers::new(&self.h, &self.online, dims.offset, packed(K::SIZE, K::ARITHMETIC, &shape));
+        let (buffers, pack) = head.buffers::<K::Pack>(&shape, K::ARITHMETIC);
         let taus = match draw {
             Draw::Given => Floats::new(&self.taus, dims.offset),
             Draw::Philox(..) => Floats::output(self.taus.len()),
@@ -248,12 +243,12 @@ impl Case {
         let [rewards, discounts, weights] =
             [&self.rewards, &self.discounts, &self.weights].map(|v| Floats::new(v, dims.offset));
         let (loss, dh) = (Floats::output(dims.batch), Floats::output(self.h.len()));
-        let plane = size.plane(shape.trunk, shape.outputs);
-        let launched = size.blocks(shape.batch, shape.quantiles, blocks) as usize;
+        let plane = K::SIZE.plane(K::ARITHMETIC, shape.trunk, shape.outputs);
+        let launched = K::SIZE.blocks(K::ARITHMETIC, shape.batch, shape.quantiles, blocks) as usize;
         let planes = Floats::new(&vec![f32::NAN; launched * plane], 0);
         let kernel = K::new(
             &shape,
-            &head.buffers(),
+            &buffers,
             &LossArguments {
                 kappa: self.kappa,
                 draw: draw != Draw::Given,
@@ -272,9 +267,10 @@ impl Case {
             },
         );
         let mut emulator = Emulator::new(seed).watch_global();
+        emulator.launch(&pack).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
         emulator.launch(&kernel).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
         let gradients = self.online.0.each_ref().map(|v| Floats::output(v.len()));
-        let reduce = R::new(
+        let reduce = K::Reduce::new(
             &shape,
             &ReduceArguments {
                 blocks,
@@ -302,7 +298,8 @@ impl Case {
         seed: u64,
     ) -> (Vec<f32>, Vec<u64>, Vec<f32>) {
         let (shape, dims) = (self.shape(), &self.dims);
-        let head = Buffers::new(&self.h, &self.online, dims.offset);
+        let head = Buffers::new(&self.h, &self.online, dims.offset, packed(K::SIZE, K::ARITHMETIC, &shape));
+        let (buffers, pack) = head.buffers::<K::Pack>(&shape, K::ARITHMETIC);
         let taus = match draw {
             Draw::Given => Floats::new(&self.taus_target(), dims.offset),
             Draw::Philox(..) => Floats::output(dims.batch * dims.targets),
@@ -313,7 +310,7 @@ impl Case {
         let next = Floats::output(self.next.len());
         let kernel = K::new(
             &shape,
-            &head.buffers(),
+            &buffers,
             &TargetArguments {
                 mode,
                 draw: draw != Draw::Given,
@@ -326,6 +323,7 @@ impl Case {
             },
         );
         let mut emulator = Emulator::new(seed).watch_global();
+        emulator.launch(&pack).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
         emulator.launch(&kernel).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
         (taus.to_vec(), greedy.to_vec(), next.to_vec())
     }
@@ -347,18 +345,31 @@ fn key(draw: Draw) -> (u64, u64) {
 pub struct Buffers {
     h: Floats,
     parameters: [Floats; 6],
+    packed: Floats,
 }
 
 impl Buffers {
-    pub fn new(h: &[f32], head: &Head, offset: usize) -> Buffers {
-        Buffers { h: Floats::new(h, offset), parameters: head.0.each_ref().map(|v| Floats::new(v, offset)) }
+    pub fn new(h: &[f32], head: &Head, offset: usize, packed: usize) -> Buffers {
+        Buffers {
+            h: Floats::new(h, offset),
+            parameters: head.0.each_ref().map(|v| Floats::new(v, offset)),
+            packed: Floats::output(packed),
+        }
     }
 
-    pub fn buffers(&self) -> HeadBuffers {
+    /// What a kernel reads, and what packs its weights.
+    pub fn buffers<P: PackKernel>(&self, shape: &Shape, arithmetic: Arithmetic) -> (HeadBuffers, P) {
         let [cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias] =
             self.parameters.each_ref().map(Floats::buf);
-        HeadBuffers { h: self.h.buf(), cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias }
+        let packed = self.packed.buf();
+        let pack = P::new(shape, &PackArguments { arithmetic, cos_weight, hid_weight, out_weight, packed });
+        (HeadBuffers { h: self.h.buf(), packed, cos_bias, hid_bias, out_bias }, pack)
     }
+}
+
+/// Words of the packed weights.
+fn packed(size: TileSize, arithmetic: Arithmetic, shape: &Shape) -> usize {
+    size.packed(arithmetic, shape.trunk, shape.outputs)
 }
 
 /// Norm of the difference over the norm of the expected, at least `floor`. A NaN anywhere makes it NaN.

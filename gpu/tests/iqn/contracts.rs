@@ -4,10 +4,13 @@ use cuda_std::emulator::HostBuf;
 use cuda_std::{Buf, Kernel};
 use gpu::action;
 use gpu::kernels::iqn::{
-    HeadBuffers, IqnLossFp32Large, IqnLossFp32Medium, IqnLossTf32Small, IqnReduceSmall, IqnTargetTf32Small,
-    LossArguments, LossKernel, ReduceArguments, ReduceKernel, SELECT, SELECT_AND_GATHER, Shape,
+    Arithmetic, HeadBuffers, IqnLossBf16Large, IqnLossBf16Small, IqnLossFp32Large, IqnLossFp32Medium,
+    IqnLossTf32Small, IqnPackHalfSmall, IqnPackSmall, IqnReduceSmall, IqnTargetTf32Small, LossArguments,
+    LossKernel, PackArguments, PackKernel, ReduceArguments, ReduceKernel, SELECT, SELECT_AND_GATHER, Shape,
     TargetArguments, TargetKernel, TileSize, choose,
 };
+
+const PLANE: Arithmetic = Arithmetic::Tf32;
 
 const SHAPE: Shape = Shape {
     batch: 8,
@@ -37,11 +40,9 @@ impl Memory {
         let f = |len: usize| self.floats.buf().slice(0, len);
         HeadBuffers {
             h: f(8 * 16),
-            cos_weight: f(16 * 8),
+            packed: f(TileSize::Small.packed(PLANE, 16, 5)),
             cos_bias: f(16),
-            hid_weight: f(12 * 16),
             hid_bias: f(12),
-            out_weight: f(5 * 12),
             out_bias: f(5),
         }
     }
@@ -62,7 +63,7 @@ impl Memory {
             weights: f(8),
             loss: f(8),
             dh: f(8 * 16),
-            planes: f(TileSize::Small.plane(16, 5)),
+            planes: f(TileSize::Small.plane(PLANE, 16, 5)),
         }
     }
 
@@ -112,9 +113,9 @@ fn a_loss_that_does_not_fit_is_refused() {
     }
     let heads = [
         ("h", HeadBuffers { h: shorter(head.h), ..head }),
-        ("cos_weight", HeadBuffers { cos_weight: shorter(head.cos_weight), ..head }),
-        ("hid_weight", HeadBuffers { hid_weight: shorter(head.hid_weight), ..head }),
-        ("out_weight", HeadBuffers { out_weight: shorter(head.out_weight), ..head }),
+        ("packed", HeadBuffers { packed: shorter(head.packed), ..head }),
+        ("cos_bias", HeadBuffers { cos_bias: shorter(head.cos_bias), ..head }),
+        ("hid_bias", HeadBuffers { hid_bias: shorter(head.hid_bias), ..head }),
         ("out_bias", HeadBuffers { out_bias: shorter(head.out_bias), ..head }),
     ];
     for (what, head) in heads {
@@ -137,13 +138,36 @@ fn a_loss_that_does_not_fit_is_refused() {
         assert!(!check(&SHAPE, &head, &more), "{what}");
     }
     // Rows that are not whole 16 bytes are copied float by float, unless the launch promises otherwise.
-    let odd = Shape { hidden: 11, ..SHAPE };
+    let odd = Shape { trunk: 15, ..SHAPE };
     assert!(check(&odd, &head, &more));
     let promised = IqnLossTf32Small { vectors: 1, ..IqnLossTf32Small::new(&odd, &head, &more) };
     assert!(promised.check().is_err());
     // A block without samples would leave its plane unwritten.
     let idle = IqnLossTf32Small { blocks: 2, ..IqnLossTf32Small::new(&SHAPE, &head, &more) };
     assert!(idle.check().is_err());
+}
+
+#[test]
+fn weights_that_do_not_fit_or_another_rounding_are_refused() {
+    let memory = Memory::new();
+    let f = |len: usize| memory.floats.buf().slice(0, len);
+    let arguments = PackArguments {
+        arithmetic: PLANE,
+        cos_weight: f(16 * 8),
+        hid_weight: f(12 * 16),
+        out_weight: f(5 * 12),
+        packed: f(TileSize::Small.packed(PLANE, 16, 5)),
+    };
+    let check = |arguments: &PackArguments| IqnPackSmall::new(&SHAPE, arguments).check().is_ok();
+    assert!(check(&arguments) && check(&PackArguments { arithmetic: Arithmetic::Fp32, ..arguments }));
+    let half = PackArguments { arithmetic: Arithmetic::Bf16, ..arguments };
+    assert!(!check(&half));
+    assert!(IqnPackHalfSmall::new(&SHAPE, &half).check().is_ok());
+    assert!(IqnPackHalfSmall::new(&SHAPE, &arguments).check().is_err());
+    assert!(!check(&PackArguments { cos_weight: shorter(arguments.cos_weight), ..arguments }));
+    assert!(!check(&PackArguments { hid_weight: shorter(arguments.hid_weight), ..arguments }));
+    assert!(!check(&PackArguments { out_weight: shorter(arguments.out_weight), ..arguments }));
+    assert!(!check(&PackArguments { packed: shorter(arguments.packed), ..arguments }));
 }
 
 #[test]
@@ -162,7 +186,7 @@ fn a_target_or_a_reduction_that_does_not_fit_is_refused() {
     );
 
     let gradients = [16 * 8, 16, 12 * 16, 12, 5 * 12, 5].map(|len| memory.floats.buf().slice(0, len));
-    let planes = memory.floats.buf().slice(0, TileSize::Small.plane(16, 5));
+    let planes = memory.floats.buf().slice(0, TileSize::Small.plane(PLANE, 16, 5));
     let more = ReduceArguments { blocks: 132, planes, gradients };
     let check = |more: &ReduceArguments| IqnReduceSmall::new(&SHAPE, more).check().is_ok();
     assert!(check(&more));
@@ -190,6 +214,8 @@ fn a_size_is_chosen_by_hidden_units_and_cosines() {
         IqnLossTf32Small::new(&SHAPE, &head, &more).shared_bytes(),
         IqnLossFp32Medium::new(&SHAPE, &head, &more).shared_bytes(),
         IqnLossFp32Large::new(&SHAPE, &head, &more).shared_bytes(),
+        IqnLossBf16Small::new(&SHAPE, &head, &more).shared_bytes(),
+        IqnLossBf16Large::new(&SHAPE, &head, &more).shared_bytes(),
     ];
     assert!(shared.iter().all(|&bytes| bytes <= 227 * 1024), "{shared:?}");
 }

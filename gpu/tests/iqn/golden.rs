@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use gpu::action;
-use gpu::kernels::iqn::{IqnLossFp32Small, IqnReduceSmall, IqnTargetFp32Small, SELECT_AND_GATHER, TileSize};
+use gpu::kernels::iqn::{IqnLossFp32Small, IqnTargetFp32Small, SELECT_AND_GATHER};
 use serde_json::Value;
 
 use crate::case::{Case, Dims, Draw, Head, distance, norm};
@@ -89,7 +89,7 @@ fn check(text: &str, actions: &'static [usize]) {
     case.online = golden.head("online0");
     case.h = golden.floats("h");
     case.taus = golden.floats("taus");
-    let got = case.losses::<IqnLossFp32Small, IqnReduceSmall>(TileSize::Small, 2, Draw::Given, 1);
+    let got = case.losses::<IqnLossFp32Small>(2, Draw::Given, 1);
     for (b, expected) in golden.array("per_sample").into_iter().enumerate() {
         // SPEC section 8.
         let error = (f64::from(got.loss[b]) - expected).abs();

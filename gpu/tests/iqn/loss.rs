@@ -2,7 +2,7 @@
 
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::Gradients;
-use gpu::kernels::iqn::{self, LossKernel, ReduceKernel, TileSize};
+use gpu::kernels::iqn::{self, LossKernel};
 use gpu::philox::{self, Stream};
 
 use crate::case::{Case, Dims, Draw, Losses, distance, norm};
@@ -106,9 +106,9 @@ fn distances(got: &Losses, expected: &Gradients) -> (f64, [f64; 7]) {
     (loss, gradients)
 }
 
-fn check<K: LossKernel, R: ReduceKernel>(size: TileSize, rounding: Rounding, dims: Dims, blocks: u32) {
+fn check<K: LossKernel>(rounding: Rounding, dims: Dims, blocks: u32) {
     let case = Case::random(dims, 3);
-    let got = case.losses::<K, R>(size, blocks, Draw::Given, 1);
+    let got = case.losses::<K>(blocks, Draw::Given, 1);
     assert_eq!(got.taus, case.taus);
     let expected = case.sizes(rounding).gradients(
         &case.online.parameters(),
@@ -142,51 +142,44 @@ fn check<K: LossKernel, R: ReduceKernel>(size: TileSize, rounding: Rounding, dim
 }
 
 macro_rules! all {
-    ($($name:ident: $kernel:ident, $reduce:ident, $size:ident, $rounding:ident, $dims:ident, $blocks:literal;)*) => { $(
+    ($($name:ident: $kernel:ident, $rounding:ident, $dims:ident, $blocks:literal;)*) => { $(
         #[test]
         fn $name() {
-            check::<iqn::$kernel, iqn::$reduce>(TileSize::$size, Rounding::$rounding, $dims, $blocks);
+            check::<iqn::$kernel>(Rounding::$rounding, $dims, $blocks);
         }
     )* };
 }
 
 all! {
-    fp32_small_odd: IqnLossFp32Small, IqnReduceSmall, Small, Exact, ODD, 4;
-    fp32_small_unaligned: IqnLossFp32Small, IqnReduceSmall, Small, Exact, UNALIGNED, 2;
-    fp32_small_defaults: IqnLossFp32Small, IqnReduceSmall, Small, Exact, DEFAULTS, 1;
-    fp32_small_many_outputs: IqnLossFp32Small, IqnReduceSmall, Small, Exact, MANY_OUTPUTS, 132;
-    fp32_medium_odd: IqnLossFp32Medium, IqnReduceMedium, Medium, Exact, ODD, 1;
-    fp32_medium_wide: IqnLossFp32Medium, IqnReduceMedium, Medium, Exact, WIDE, 1;
-    fp32_large_odd: IqnLossFp32Large, IqnReduceLarge, Large, Exact, ODD, 2;
-    fp32_large_pieces: IqnLossFp32Large, IqnReduceLarge, Large, Exact, PIECES, 1;
-    fp32_large_largest: IqnLossFp32Large, IqnReduceLarge, Large, Exact, LARGEST, 2;
-    tf32_small_odd: IqnLossTf32Small, IqnReduceSmall, Small, Tf32, ODD, 4;
-    tf32_small_unaligned: IqnLossTf32Small, IqnReduceSmall, Small, Tf32, UNALIGNED, 2;
-    tf32_small_defaults: IqnLossTf32Small, IqnReduceSmall, Small, Tf32, DEFAULTS, 1;
-    tf32_small_many_outputs: IqnLossTf32Small, IqnReduceSmall, Small, Tf32, MANY_OUTPUTS, 132;
-    tf32_medium_unaligned: IqnLossTf32Medium, IqnReduceMedium, Medium, Tf32, UNALIGNED, 3;
-    tf32_medium_wide: IqnLossTf32Medium, IqnReduceMedium, Medium, Tf32, WIDE, 1;
-    tf32_large_pieces: IqnLossTf32Large, IqnReduceLarge, Large, Tf32, PIECES, 2;
-    bf16_small_odd: IqnLossBf16Small, IqnReduceSmall, Small, Bf16, ODD, 4;
-    bf16_small_unaligned: IqnLossBf16Small, IqnReduceSmall, Small, Bf16, UNALIGNED, 2;
-    bf16_small_defaults: IqnLossBf16Small, IqnReduceSmall, Small, Bf16, DEFAULTS, 1;
-    bf16_medium_wide: IqnLossBf16Medium, IqnReduceMedium, Medium, Bf16, WIDE, 1;
-    bf16_large_pieces: IqnLossBf16Large, IqnReduceLarge, Large, Bf16, PIECES, 2;
+    fp32_small_odd: IqnLossFp32Small, Exact, ODD, 4;
+    fp32_small_unaligned: IqnLossFp32Small, Exact, UNALIGNED, 2;
+    fp32_small_defaults: IqnLossFp32Small, Exact, DEFAULTS, 1;
+    fp32_small_many_outputs: IqnLossFp32Small, Exact, MANY_OUTPUTS, 132;
+    fp32_medium_odd: IqnLossFp32Medium, Exact, ODD, 1;
+    fp32_medium_wide: IqnLossFp32Medium, Exact, WIDE, 1;
+    fp32_large_odd: IqnLossFp32Large, Exact, ODD, 2;
+    fp32_large_pieces: IqnLossFp32Large, Exact, PIECES, 1;
+    fp32_large_largest: IqnLossFp32Large, Exact, LARGEST, 2;
+    tf32_small_odd: IqnLossTf32Small, Tf32, ODD, 4;
+    tf32_small_unaligned: IqnLossTf32Small, Tf32, UNALIGNED, 2;
+    tf32_small_defaults: IqnLossTf32Small, Tf32, DEFAULTS, 1;
+    tf32_small_many_outputs: IqnLossTf32Small, Tf32, MANY_OUTPUTS, 132;
+    tf32_medium_unaligned: IqnLossTf32Medium, Tf32, UNALIGNED, 3;
+    tf32_medium_wide: IqnLossTf32Medium, Tf32, WIDE, 1;
+    tf32_large_pieces: IqnLossTf32Large, Tf32, PIECES, 2;
+    bf16_small_odd: IqnLossBf16Small, Bf16, ODD, 4;
+    bf16_small_unaligned: IqnLossBf16Small, Bf16, UNALIGNED, 2;
+    bf16_small_defaults: IqnLossBf16Small, Bf16, DEFAULTS, 1;
+    bf16_medium_wide: IqnLossBf16Medium, Bf16, WIDE, 1;
+    bf16_small_many_outputs: IqnLossBf16Small, Bf16, MANY_OUTPUTS, 132;
+    bf16_medium_odd: IqnLossBf16Medium, Bf16, ODD, 1;
+    bf16_medium_unaligned: IqnLossBf16Medium, Bf16, UNALIGNED, 1;
+    bf16_large_pieces: IqnLossBf16Large, Bf16, PIECES, 2;
+    bf16_large_largest: IqnLossBf16Large, Bf16, LARGEST, 2;
 }
 
-type Small = (iqn::IqnLossTf32Small, iqn::IqnReduceSmall);
-
 fn small(case: &Case, blocks: u32, draw: Draw, seed: u64) -> Losses {
-    fn run<K: LossKernel, R: ReduceKernel>(
-        _: Option<(K, R)>,
-        case: &Case,
-        blocks: u32,
-        draw: Draw,
-        seed: u64,
-    ) -> Losses {
-        case.losses::<K, R>(TileSize::Small, blocks, draw, seed)
-    }
-    run(None::<Small>, case, blocks, draw, seed)
+    case.losses::<iqn::IqnLossTf32Small>(blocks, draw, seed)
 }
 
 fn bits(losses: &Losses) -> Vec<u32> {
@@ -197,7 +190,7 @@ fn bits(losses: &Losses) -> Vec<u32> {
 #[test]
 fn kappa_other_than_one_and_another_slope() {
     let case = Case { kappa: 0.3, slope: 0.25, ..Case::random(ODD, 8) };
-    let got = case.losses::<iqn::IqnLossFp32Small, iqn::IqnReduceSmall>(TileSize::Small, 1, Draw::Given, 2);
+    let got = case.losses::<iqn::IqnLossFp32Small>(1, Draw::Given, 2);
     let expected = case.sizes(Rounding::Exact).gradients(
         &case.online.parameters(),
         &case.samples(&case.taus),

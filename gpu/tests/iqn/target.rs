@@ -141,6 +141,7 @@ all! {
     bf16_small_unaligned: IqnTargetBf16Small, Bf16, UNALIGNED, 2;
     bf16_small_defaults: IqnTargetBf16Small, Bf16, DEFAULTS, 2;
     bf16_medium_wide: IqnTargetBf16Medium, Bf16, WIDE, 1;
+    bf16_small_many_outputs: IqnTargetBf16Small, Bf16, MANY_OUTPUTS, 2;
     bf16_large_pieces: IqnTargetBf16Large, Bf16, PIECES, 2;
 }
 

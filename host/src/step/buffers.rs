@@ -10,7 +10,9 @@ use settings::Optimizer;
 
 use crate::error::ExecError;
 use crate::exec::Memory;
+use crate::step::noisy::NoiseBuffers;
 use crate::step::parts::{PartBuffers, SpectralBuffers};
+use crate::step::prune::PruneBuffers;
 use crate::step::shape::StepShape;
 
 /// Flat parameter-shaped buffers, `[flat.len]` each; the main network comes first.
@@ -202,6 +204,12 @@ pub struct StepBuffers {
     pub parts: Option<PartBuffers>,
     /// Power iteration of the trunk's spectral norm.
     pub spectral: Option<SpectralBuffers>,
+    /// Factors of the gradient from parameter `StepShape::scaled` on: masks, noise of the heads' sigma, else 1.
+    pub factors: Buf<f32>,
+    /// Noise of the heads, where they are noisy.
+    pub noise: Option<NoiseBuffers>,
+    /// Pruning, where it is on.
+    pub pruning: Option<PruneBuffers>,
 }
 
 impl StepBuffers {
@@ -211,9 +219,27 @@ impl StepBuffers {
         self.target.logits.slice(self.target.logits.len() - len, len)
     }
 
+    /// What the online network's heads are read from, in the flat layout: the step's noisy weights, or the parameters.
+    pub fn online_heads(&self) -> Buf<f32> {
+        self.noise.as_ref().map_or(self.parameters.online, NoiseBuffers::online)
+    }
+
+    /// The same of the target network.
+    pub fn target_heads(&self) -> Buf<f32> {
+        self.noise.as_ref().map_or(self.parameters.target, NoiseBuffers::target)
+    }
+
     /// Starts the power iterations of the spectral norm anew, where it is on.
     pub fn start_spectral(&self, memory: &mut impl Memory, shape: &StepShape) -> Result<(), ExecError> {
         self.spectral.as_ref().map_or(Ok(()), |spectral| spectral.start(memory, shape))
+    }
+
+    /// Nothing is pruned; the noise is written by the step.
+    pub fn start_factors(&self, memory: &mut impl Memory) -> Result<(), ExecError> {
+        if let Some(pruning) = &self.pruning {
+            memory.upload(pruning.zeros, &vec![0; pruning.zeros.len()])?;
+        }
+        memory.upload(self.factors, &vec![1.0; self.factors.len()])
     }
 
     /// Allocates all buffers, zeroed, and writes support and hyper-parameters.
@@ -224,7 +250,7 @@ impl StepBuffers {
     ) -> Result<Self, ExecError> {
         let (b, len) = (shape.batch, shape.flat.len);
         let grad = memory.alloc("grad", len)?;
-        let whole = shape.splits == 1 && !shape.has_parts();
+        let whole = shape.whole_gradient();
         let partial = if whole { grad } else { memory.alloc("grad.parts", shape.terms_len())? };
         let buffers = Self {
             parameters: Parameters {
@@ -264,7 +290,16 @@ impl StepBuffers {
             } else {
                 None
             },
+            // A buffer has an address even where no parameter has a factor.
+            factors: memory.alloc("grad.factors", (shape.layout.len - shape.scaled()).max(4))?,
+            noise: if shape.model.noisy {
+                Some(NoiseBuffers::alloc(memory, shape, 2, "noise")?)
+            } else {
+                None
+            },
+            pruning: if shape.pruning.enabled { Some(PruneBuffers::alloc(memory, shape)?) } else { None },
         };
+        buffers.start_factors(memory)?;
         memory.upload(buffers.support, &[shape.model.v_min, shape.model.v_max])?;
         memory.upload(buffers.hyper, &hyper_words(optimizer))?;
         Ok(buffers)
@@ -285,5 +320,9 @@ pub fn hyper_words(optimizer: &Optimizer) -> [f64; hyper::WORDS as usize] {
     words[hyper::TAU as usize] = numbers.tau;
     words[hyper::LN_BETA1 as usize] = numbers.beta1.ln();
     words[hyper::LN_BETA2 as usize] = numbers.beta2.ln();
+    words[hyper::WARMUP as usize] = numbers.schedule.warmup;
+    words[hyper::DECAY as usize] = numbers.schedule.decay;
+    words[hyper::LR_END as usize] = numbers.schedule.end;
+    words[hyper::LINEAR as usize] = f64::from(u8::from(numbers.schedule.linear));
     words
 }

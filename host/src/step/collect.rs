@@ -18,6 +18,7 @@ use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
 use crate::step::mamba::{self, MambaForwardBuffers};
 use crate::step::network::{Network, View};
+use crate::step::noisy::NoiseBuffers;
 use crate::step::shape::StepShape;
 
 /// The market's bars in device memory; one copy serves all environments and parts.
@@ -94,6 +95,8 @@ pub struct Collector {
     attention: Option<(Folded, Context)>,
     /// The Mamba-2 block's parameters and inputs of the first layer, where it is on.
     mamba: Option<MambaForwardBuffers>,
+    /// Noise of the heads, where they are noisy; a backtest acts without.
+    noise: Option<NoiseBuffers>,
     /// Log rows `[E, log_rows, LOG_FIELDS]`.
     pub log: Buf<f64>,
     /// Exploration rate, one value.
@@ -160,6 +163,10 @@ impl Collector {
                 true => Some(MambaForwardBuffers::alloc(memory, shape, e, 0, &format!("{name}.mamba"))?),
                 false => None,
             },
+            noise: match shape.model.noisy && !backtest {
+                true => Some(NoiseBuffers::alloc(memory, shape, 1, &format!("{name}.noise"))?),
+                false => None,
+            },
             log: memory.alloc(&format!("{name}.log"), e * input.log_rows.max(1) * LOG_FIELDS as usize)?,
             epsilon: memory.alloc(&format!("{name}.epsilon"), 1)?,
             support: filled(memory, &format!("{name}.support"), &[shape.model.v_min, shape.model.v_max])?,
@@ -184,6 +191,13 @@ impl Collector {
         online: Buf<f32>,
     ) -> Result<(), ExecError> {
         let x = View::new(self.states, shape.stride);
+        let mut heads = online;
+        if let Some(noise) = &self.noise {
+            // Beside the trunk.
+            exec.after(Lane::TARGET, Lane::MAIN)?;
+            noise.acting(exec, Lane::TARGET, shape, self.clock, online)?;
+            heads = noise.online();
+        }
         if let Some(forward) = &self.mamba {
             let lane = Lane::MAIN;
             mamba::fold_networks(exec, shape, lane, forward, online, online)?;
@@ -200,7 +214,10 @@ impl Collector {
             attention::context_of(exec, shape, lane, folded, 0, context, e, self.states)?;
             attention::apply_to(exec, shape, lane, folded, 0, context, &self.activations, online)?;
         }
-        Network { exec, shape, parameters: online }.heads(Lane::MAIN, &self.activations)?;
+        if self.noise.is_some() {
+            exec.after(Lane::MAIN, Lane::TARGET)?;
+        }
+        Network { exec, shape, parameters: heads }.heads(Lane::MAIN, &self.activations)?;
         self.record_q(exec, shape)?;
         exec.launch(
             Lane::MAIN,

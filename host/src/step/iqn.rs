@@ -4,8 +4,11 @@
 
 use cuda_std::Buf;
 use gpu::kernels::bias_lrelu::LreluBackward;
-use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, ReduceArguments, ReduceKernel, Shape};
+use gpu::kernels::iqn::{
+    self, Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+};
 use gpu::kernels::iqn::{GATHER, SELECT, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
+use gpu::kernels::iqn::{ReduceArguments, ReduceKernel, Shape};
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::term_reduce::GroupSquares;
 use settings::{Group, Precision};
@@ -38,6 +41,10 @@ pub struct IqnBuffers {
     pub d_h1: Buf<f32>,
     /// Blocks' partial gradients of the head `[blocks, plane]`.
     pub planes: Buf<f32>,
+    /// The online head's weights as the kernels read them (`TileSize::packed`).
+    pub packed: Buf<f32>,
+    /// The target head's.
+    pub target_packed: Buf<f32>,
 }
 
 /// The head as its kernels take it.
@@ -57,6 +64,14 @@ fn kernel_shape(shape: &StepShape) -> Shape {
     }
 }
 
+fn arithmetic(shape: &StepShape) -> Arithmetic {
+    match shape.precision {
+        Precision::Fp32 => Arithmetic::Fp32,
+        Precision::Tf32 => Arithmetic::Tf32,
+        Precision::Bf16 => Arithmetic::Bf16,
+    }
+}
+
 fn tile(shape: &StepShape) -> Result<TileSize, ExecError> {
     let c = &shape.parts.iqn;
     iqn::choose(c.hidden as u32, c.cosines as u32).ok_or_else(|| ExecError::Product {
@@ -69,8 +84,10 @@ impl IqnBuffers {
     /// Allocates.
     pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
         let (b, c, s) = (shape.batch, &shape.parts.iqn, kernel_shape(shape));
-        let tile = tile(shape)?;
-        let planes = tile.blocks(s.batch, s.quantiles, BLOCKS) as usize * tile.plane(s.trunk, s.outputs);
+        let (tile, of) = (tile(shape)?, arithmetic(shape));
+        let planes =
+            tile.blocks(of, s.batch, s.quantiles, BLOCKS) as usize * tile.plane(of, s.trunk, s.outputs);
+        let packed = tile.packed(of, s.trunk, s.outputs);
         Ok(Self {
             taus: memory.alloc("iqn.taus", b * c.samples)?,
             target_taus: memory.alloc("iqn.target_taus", b * c.target_samples)?,
@@ -79,6 +96,8 @@ impl IqnBuffers {
             d_h2: memory.alloc("iqn.d_h2", b * shape.model.trunk2)?,
             d_h1: memory.alloc("iqn.d_h1", b * shape.model.trunk1)?,
             planes: memory.alloc("iqn.planes", planes)?,
+            packed: memory.alloc("iqn.packed", packed)?,
+            target_packed: memory.alloc("iqn.target_packed", packed)?,
         })
     }
 }
@@ -98,9 +117,9 @@ fn tensors(shape: &StepShape, flat: Buf<f32>) -> [Buf<f32>; 6] {
     ]
 }
 
-fn head_buffers(shape: &StepShape, h: Buf<f32>, flat: Buf<f32>) -> HeadBuffers {
-    let [cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias] = tensors(shape, flat);
-    HeadBuffers { h, cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias }
+fn head_buffers(shape: &StepShape, h: Buf<f32>, flat: Buf<f32>, packed: Buf<f32>) -> HeadBuffers {
+    let [_, cos_bias, _, hid_bias, _, out_bias] = tensors(shape, flat);
+    HeadBuffers { h, packed, cos_bias, hid_bias, out_bias }
 }
 
 /// Runs `$launch` with `$kernel` the kernel of the arithmetic and the size.
@@ -130,6 +149,30 @@ macro_rules! by_size {
     };
 }
 
+/// Lays out both heads' weights as the kernels read them. Waits for nothing but the last step.
+pub fn pack<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    buffers: &IqnBuffers,
+) -> Result<(), ExecError> {
+    let p = &b.parameters;
+    for (flat, packed) in [(p.target, buffers.target_packed), (p.online, buffers.packed)] {
+        let [cos_weight, _, hid_weight, _, out_weight, _] = tensors(shape, flat);
+        let arguments =
+            PackArguments { arithmetic: arithmetic(shape), cos_weight, hid_weight, out_weight, packed };
+        by_size!(shape.precision, tile(shape)?, {
+            Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
+            Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
+            Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
+        }, |K| {
+            let pack = <K as LossKernel>::Pack::new(&kernel_shape(shape), &arguments);
+            exec.launch(Lane::IQN, &pack)
+        })?;
+    }
+    Ok(())
+}
+
 fn target<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
@@ -154,7 +197,8 @@ pub fn head<E: Exec>(
 ) -> Result<(), ExecError> {
     let rows = shape.batch * shape.model.trunk2;
     let (online, all) = (b.online.features, b.target.features);
-    let next = head_buffers(shape, all.slice(all.len() - rows, rows), b.parameters.target);
+    let next =
+        head_buffers(shape, all.slice(all.len() - rows, rows), b.parameters.target, buffers.target_packed);
     let mut arguments = TargetArguments {
         mode: SELECT_AND_GATHER,
         draw,
@@ -167,13 +211,13 @@ pub fn head<E: Exec>(
     };
     if shape.parts.iqn.double {
         // The online head selects on the same fractions, which the first of the two draws.
-        let select = head_buffers(shape, online.slice(rows, rows), b.parameters.online);
+        let select = head_buffers(shape, online.slice(rows, rows), b.parameters.online, buffers.packed);
         target(exec, shape, &select, &TargetArguments { mode: SELECT, ..arguments })?;
         arguments = TargetArguments { mode: GATHER, draw: false, ..arguments };
     }
     target(exec, shape, &next, &arguments)?;
 
-    let here = head_buffers(shape, online.slice(0, rows), b.parameters.online);
+    let here = head_buffers(shape, online.slice(0, rows), b.parameters.online, buffers.packed);
     let loss = LossArguments {
         kappa: shape.parts.iqn.kappa,
         draw,
@@ -234,12 +278,11 @@ pub fn trunk<E: Exec>(
         planes: buffers.planes,
         gradients: tensors(shape, b.parameters.grad),
     };
-    let s = kernel_shape(shape);
-    match tile(shape)? {
-        TileSize::Small => exec.launch(lane, &iqn::IqnReduceSmall::new(&s, &arguments))?,
-        TileSize::Medium => exec.launch(lane, &iqn::IqnReduceMedium::new(&s, &arguments))?,
-        TileSize::Large => exec.launch(lane, &iqn::IqnReduceLarge::new(&s, &arguments))?,
-    }
+    by_size!(shape.precision, tile(shape)?, {
+        Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
+        Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
+        Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
+    }, |K| exec.launch(lane, &<K as LossKernel>::Reduce::new(&kernel_shape(shape), &arguments)))?;
     let (offset, len) = shape.segment(Group::Iqn);
     let squares = GroupSquares {
         len: len as u32,

@@ -7,12 +7,15 @@ pub mod iql;
 pub mod iqn;
 pub mod mamba;
 pub mod network;
+pub mod noisy;
 pub mod parts;
+pub mod prune;
 pub mod record;
 pub mod shape;
 pub mod update;
 
 pub use buffers::{Activations, Replay, StepBuffers};
 pub use collect::{Collector, CollectorInput, TableBuffers};
+pub use prune::record_pruning;
 pub use record::{Section, record, record_section};
 pub use shape::{Matmul, StepShape};

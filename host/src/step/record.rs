@@ -17,7 +17,7 @@ use crate::step::network::{Network, Planes, View};
 use crate::step::parts::SpectralBuffers;
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
-use crate::step::{attention, iql, iqn, mamba};
+use crate::step::{attention, iql, iqn, mamba, noisy};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,15 @@ pub fn record<E: Exec>(
     replay: Option<&Replay>,
 ) -> Result<(), ExecError> {
     let draw = replay.is_some();
+    if let Some(parts) = &b.parts
+        && let Some(iqn) = &parts.iqn
+    {
+        exec.after(Lane::IQN, Lane::MAIN)?;
+        iqn::pack(exec, shape, b, iqn)?;
+    }
     attention::fold(exec, shape, b)?;
     mamba::fold(exec, shape, b)?;
+    noisy::step(exec, shape, b, draw)?;
     // The spectral norm waits for nothing but the last step.
     exec_spectral(exec, shape, b, Lane::GRADIENT)?;
     mamba::join(exec, shape, b)?;
@@ -146,6 +153,7 @@ pub fn record_section<E: Exec>(
             mamba::fold(exec, shape, b)?;
             mamba::join(exec, shape, b)?;
             mamba::block(exec, shape, b)?;
+            noisy::step(exec, shape, b, replay.is_some())?;
             attention::context(exec, shape, b)?;
             features(exec, shape, b)?;
             heads(exec, shape, b)
@@ -160,6 +168,7 @@ pub fn record_section<E: Exec>(
             }
             if let Some(iqn) = &parts.iqn {
                 exec.after(Lane::IQN, Lane::MAIN)?;
+                iqn::pack(exec, shape, b, iqn)?;
                 iqn::head(exec, shape, b, parts, iqn, replay.is_some())?;
                 iqn::trunk(exec, shape, b, parts, iqn)?;
                 exec.after(Lane::MAIN, Lane::IQN)?;
@@ -288,8 +297,12 @@ fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
 
 /// The heads of both networks; joins the target's lane.
 fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
-    Network { exec, shape, parameters: b.parameters.target }.heads(Lane::TARGET, &b.target)?;
-    Network { exec, shape, parameters: b.parameters.online }.heads(Lane::MAIN, &b.online)?;
+    if b.noise.is_some() {
+        exec.after(Lane::TARGET, noisy::LANE)?;
+        exec.after(Lane::MAIN, noisy::LANE)?;
+    }
+    Network { exec, shape, parameters: b.target_heads() }.heads(Lane::TARGET, &b.target)?;
+    Network { exec, shape, parameters: b.online_heads() }.heads(Lane::MAIN, &b.online)?;
     exec.after(Lane::MAIN, Lane::TARGET)
 }
 
@@ -378,7 +391,7 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
         let shift = t * shape.splits * shape.layout.len;
         Layer { weight: layer.weight + shift, bias: layer.bias + shift, ..layer }
     };
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.online_heads() };
 
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let mut gradients = Vec::new();
@@ -408,6 +421,7 @@ fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
         layers.push((shape.heads1, d_pre(&b.c51), None, raw));
     }
     network.backward(Lane::MAIN, rows, &layers)?;
+    network.parameters = b.parameters.online;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     attention::backward(network.exec, shape, b)?;
     network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.trunk2, d_h2(t), h1)))?;

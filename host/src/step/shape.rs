@@ -1,7 +1,7 @@
 //! Shapes of a training step: everything the buffers and the record functions derive from the configuration.
 
 use settings::model::pad4;
-use settings::{Config, Flat, Group, Head, Layout, ModelShape, Parts, Precision};
+use settings::{Config, Flat, Group, Head, Layout, ModelShape, Parts, Precision, Pruning};
 
 /// Who computes the matrix products.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct StepShape {
     pub parts: Parts,
     /// Where all groups' tensors lie.
     pub flat: Flat,
+    /// Pruning of the main group's weights.
+    pub pruning: Pruning,
     /// B.
     pub batch: usize,
     /// Row stride of states: S padded to a multiple of 4.
@@ -191,6 +193,7 @@ impl StepShape {
             layout,
             flat,
             parts,
+            pruning: config.pruning.clone(),
             model,
         }
     }
@@ -200,6 +203,16 @@ impl StepShape {
     pub fn has_parts(&self) -> bool {
         let p = &self.parts;
         p.cql.enabled || p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.mamba.enabled
+    }
+
+    /// Whether the products write the gradient itself: one split, one term, no factors.
+    pub fn whole_gradient(&self) -> bool {
+        self.splits == 1 && !self.has_parts() && self.scaled() == self.layout.len
+    }
+
+    /// First parameter whose gradient has a factor (`gradient_norm`); the main group's length for none.
+    pub fn scaled(&self) -> usize {
+        if self.pruning.enabled { 0 } else { self.layout.sigma }
     }
 
     /// Whether the heads are gated linear units.
@@ -225,6 +238,11 @@ impl StepShape {
     /// Floats of the trunk, which come first in the flat buffer.
     pub fn trunk_len(&self) -> usize {
         self.layout.heads1_weight
+    }
+
+    /// Floats of the heads' mu, and of their sigma where they are noisy.
+    pub fn heads_len(&self) -> usize {
+        self.layout.sigma - self.layout.heads1_weight
     }
 
     /// Rows of the target network's pass: s and s' where the value networks need Q(s, a), else s'.

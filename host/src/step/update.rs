@@ -26,7 +26,7 @@ pub fn update<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Resu
 /// One term, one group: the norm's first stage, then Adam, which adds it up.
 fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let (len, p) = (shape.layout.len as u32, &b.parameters);
-    if shape.splits == 1 {
+    if shape.whole_gradient() {
         let norm = GradientNorm {
             len,
             grad: p.grad.into(),
@@ -39,7 +39,10 @@ fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
         let reduce = GradientReduce {
             len,
             splits: shape.splits as u32,
+            products: shape.layout.sigma as u32,
+            scaled: shape.scaled() as u32,
             parts: b.c51.parts.into(),
+            factors: b.factors.into(),
             grad: p.grad.into(),
             sums: b.sums.into(),
             clock_words: b.clock.into(),
@@ -89,6 +92,9 @@ fn groups<E: Exec>(
         full,
         partial,
         splits,
+        products: shape.layout.sigma as u32,
+        scaled: shape.scaled() as u32,
+        factors: b.factors.into(),
         parts: parts.partial.into(),
         trunk_parts: parts.trunk_parts.into(),
         grads: parts.grads.into(),

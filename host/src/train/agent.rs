@@ -97,6 +97,8 @@ pub trait Agent {
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)>;
     /// Replaces online and target parameters (optimizer state is left alone).
     fn set_parameters(&mut self, online: &[f32], target: &[f32]) -> anyhow::Result<()>;
+    /// Fraction of pruned weights of each matrix, by name; empty without pruning.
+    fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>>;
     /// Steps skipped in a row up to now.
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64>;
 }

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, bail};
 use cpu_path::{C51Batch, CpuLearner, StepMetrics};
+use gpu::kernels::noisy;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
-use settings::Config;
+use settings::{Config, NoisyLayout};
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
@@ -82,6 +83,12 @@ fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> 
     (0..count).map(tau).collect()
 }
 
+/// The factors of the heads' noise in a step, draw for draw those of the device: the online network's, the target's.
+fn noise(factors: usize, seed: u64, step: u64) -> Vec<f32> {
+    let of = |stream| noisy::factors(seed, step, stream, factors);
+    [of(philox::Stream::NoiseOnline), of(philox::Stream::NoiseTarget)].concat()
+}
+
 /// What a step says about the parts beside C51.
 fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
     let find = |values: &[(&'static str, f64)], name: &str| {
@@ -115,6 +122,8 @@ pub struct CpuAgent<'a> {
     replay: HostReplay,
     train_step: u64,
     collect_step: u64,
+    /// Factors of a network's noise.
+    factors: usize,
 }
 
 impl<'a> CpuAgent<'a> {
@@ -136,13 +145,20 @@ impl<'a> CpuAgent<'a> {
             replay: HostReplay::new(config.collect.capacity, s),
             train_step: 0,
             collect_step: 0,
+            factors: NoisyLayout::new(&config.model).factors,
         })
     }
 
     /// Epsilon-greedy actions, draw for draw those of the kernel `select_action`.
     fn act(&self, epsilon: f32) -> anyhow::Result<Vec<u64>> {
         let branches = &self.config.model.branches;
-        let decision = self.learner.act(&self.states)?;
+        let decision = if self.config.model.noisy {
+            let (seed, step) = (self.config.train.seed, self.collect_step);
+            let noise = noisy::factors(seed, step, philox::Stream::NoiseActing, self.factors);
+            self.learner.act_with_noise(&self.states, &noise)?
+        } else {
+            self.learner.act(&self.states)?
+        };
         let explore = philox::Stream::Explore;
         let draw = |e: usize, block: u32| {
             philox::draw(self.config.train.seed, self.collect_step, explore, e as u32, block)
@@ -204,6 +220,9 @@ impl Agent for CpuAgent<'_> {
                 let count = batch * iqn.target_samples;
                 sample.target_taus = taus(count, seed, step, philox::Stream::IqnTauTarget);
             }
+            if self.config.model.noisy {
+                sample.noise = noise(self.factors, seed, step);
+            }
             let metrics = self.learner.train_step(&sample).context("training step")?;
             self.train_step += 1;
             rows.push(StepRow {
@@ -244,6 +263,10 @@ impl Agent for CpuAgent<'_> {
         state.online = online.to_vec();
         state.target = target.to_vec();
         Ok(self.learner.import(state)?)
+    }
+
+    fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {
+        Ok(self.learner.sparsity())
     }
 
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {

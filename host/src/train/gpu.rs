@@ -7,11 +7,13 @@ use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
 use gpu::market::{LOG_FIELDS, LogRow, MarketParams};
-use settings::{Config, Group};
+use settings::{Config, Group, Pruning};
 
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
-use crate::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
+use crate::step::{
+    Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record, record_pruning,
+};
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
@@ -34,6 +36,8 @@ pub struct GpuAgent {
     buffers: StepBuffers,
     collector: Collector,
     train_graph: Graph,
+    /// The training step that begins with a pruning.
+    pruning_graph: Option<Graph>,
     collect_graph: Graph,
     backtests: Vec<Backtest>,
     /// Training steps begun since the start.
@@ -91,6 +95,14 @@ impl GpuAgent {
         collector.record(&mut exec, &shape, online)?;
         let train_graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))
             .context("capturing the training step")?;
+        let pruning_graph = match config.pruning.enabled {
+            true => {
+                record_pruning(&mut exec, &shape, &buffers, Some(&replay))?;
+                let record = |exec: &mut CudaExec| record_pruning(exec, &shape, &buffers, Some(&replay));
+                Some(Graph::capture(&mut exec, record).context("capturing the pruning step")?)
+            }
+            false => None,
+        };
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
         exec.seal();
@@ -105,6 +117,7 @@ impl GpuAgent {
             buffers,
             collector,
             train_graph,
+            pruning_graph,
             collect_graph,
             backtests,
             steps: 0,
@@ -123,6 +136,7 @@ impl GpuAgent {
         self.exec.upload(p.online, &initial)?;
         self.exec.upload(p.target, &initial[..p.target.len()])?;
         self.buffers.start_spectral(&mut self.exec, &self.shape)?;
+        self.buffers.start_factors(&mut self.exec)?;
         self.exec.upload(p.m, &zeros)?;
         self.exec.upload(p.v, &zeros)?;
         self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
@@ -220,8 +234,9 @@ impl Agent for GpuAgent {
         let mut rows = Vec::with_capacity(steps);
         while rows.len() < steps && !stop.asked() {
             let chunk = CHUNK.min(steps - rows.len());
-            for _ in 0..chunk {
-                self.train_graph.replay(&mut self.exec)?;
+            for step in self.steps..self.steps + chunk as u64 {
+                let pruning = self.pruning_graph.as_ref().filter(|_| self.shape.pruning.due(step));
+                pruning.unwrap_or(&self.train_graph).replay(&mut self.exec)?;
             }
             self.steps += chunk as u64;
             // Downloading waits for the chunk; launches of the next one follow at once.
@@ -260,6 +275,13 @@ impl Agent for GpuAgent {
         let p = self.buffers.parameters;
         self.exec.upload(p.online, online)?;
         Ok(self.exec.upload(p.target, target)?)
+    }
+
+    fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {
+        let Some(pruning) = self.buffers.pruning else { return Ok(Vec::new()) };
+        let zeros = self.exec.download(pruning.zeros)?;
+        let matrices = Pruning::matrices(&self.shape.layout).zip(zeros);
+        Ok(matrices.map(|(t, zeros)| (t.name.clone(), f64::from(zeros) / t.len() as f64)).collect())
     }
 
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {

@@ -1,5 +1,6 @@
 //! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -98,6 +99,13 @@ struct EpochRow {
     validation_return: f64,
     validation_sharpe: Option<f64>,
     best: bool,
+}
+
+/// Fraction of pruned weights of each matrix after an epoch.
+#[derive(Debug, Serialize)]
+struct SparsityRow {
+    epoch: usize,
+    tensors: BTreeMap<String, f64>,
 }
 
 /// How a run ended.
@@ -199,6 +207,10 @@ impl Run<'_> {
                 best: is_best,
             };
             metrics.write("epoch", &row)?;
+            let sparsity = agent.sparsity()?;
+            if !sparsity.is_empty() {
+                metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
+            }
             progress.line(&row.text(config.train.epochs));
         }
         progress.end();

@@ -13,11 +13,9 @@ use cuda_std::prelude::*;
 use super::forward::{Head, RowSamples};
 use super::loss::Loss;
 use super::product::{Arithmetic, Fragments, Plain, RowSums, Summing, WithSums, ZERO, multiply};
-use super::size::{
-    Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split, THREADS,
-};
+use super::size::{Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split};
 use super::target::first_output;
-use super::tile::{AlongK, AlongRows, Lane, Tile, WeightAlongRows, opaque};
+use super::tile::{AlongK, AlongRows, Lane, Tile, opaque};
 use crate::action;
 
 /// Where the parts of a plane begin, in floats.
@@ -74,14 +72,16 @@ struct Sums {
 impl Sums {
     /// Adds A B, of [k, rows of C] and [k, columns of C], to the part of the plane that begins at `weight`, and if `U` says
     /// so the sums of A over k to the one that begins at `bias`. What was in the plane is read before the product and added
-    /// after it.
+    /// after it, where there are registers for it; else it is read after the product.
     #[inline(always)]
     fn add<E: Arithmetic, P: Part, U: Summing>(&self, a: Tile, b: Tile, weight: u32, bias: u32) {
+        // A thread of 512 has half the registers.
+        let early = P::THREADS == 256 || P::TM * P::TN <= 8;
         let at = self.start + weight + 4 * opaque(thread::thread_idx());
         let mut before = ZERO;
-        if !self.first {
+        if early && !self.first {
             unroll_fragments!(P, n => {
-                before[n] = self.planes.get4(at + 4 * THREADS * n as u32);
+                before[n] = self.planes.get4(at + 4 * P::THREADS * n as u32);
             });
         }
         let mut c = ZERO;
@@ -89,9 +89,10 @@ impl Sums {
         let sum = P::corner().1 == 0;
         E::multiply::<P, AlongRows, AlongRows, U>(a, b, a.rows, &mut c, sum, &mut sums);
         unroll_fragments!(P, n => {
-            let (c, before) = (c[n], before[n]);
-            let sum = [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]];
-            self.planes.set4(at + 4 * THREADS * n as u32, sum);
+            let at = at + 4 * P::THREADS * n as u32;
+            let before = if early || self.first { before[n] } else { self.planes.get4(at) };
+            let c = c[n];
+            self.planes.set4(at, [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]]);
         });
         if U::ON && sum {
             let row = P::corner().0 + thread::lane() / 4;
@@ -131,13 +132,13 @@ pub fn run<E: Arithmetic, S: Size>(
         shared::copy_wait::<0>();
         thread::sync(); // dz and the weight are there
         sums.add::<E, GradOut<S>, WithSums>(
-            Memory::<S>::outputs(),
+            Memory::<S>::d_outputs(),
             Memory::<S>::hidden(),
             plane.out_weight + outputs * OUTPUTS * S::HIDDEN,
             plane.out_bias + outputs * OUTPUTS,
         );
-        multiply::<E, Hide<S>, AlongK, WeightAlongRows>(
-            Memory::<S>::outputs(),
+        multiply::<E, Hide<S>, AlongK, AlongRows>(
+            Memory::<S>::d_outputs(),
             Memory::<S>::out_weight(),
             OUTPUTS,
             &mut du,
@@ -178,11 +179,9 @@ pub fn run<E: Arithmetic, S: Size>(
         let dh = d_phi::<E, S>(&phi, chunk, samples);
         thread::sync(); // d phi is there, the hidden weight has been read
         head.copy_hidden::<S>(chunk + 1);
-        if !in_warp {
-            each_tile!(Embed<S>, (lane, corner, at, i, j) => {
-                x.set_pair(lane, corner, 2 * i, j, [dh[at][0], dh[at][1]]);
-                x.set_pair(lane, corner, 2 * i + 1, j, [dh[at][2], dh[at][3]]);
-            });
+        // In f32 x's place holds the products that dh sums, beside d phi; in bf16 they need that one's place too.
+        if !in_warp && !S::HALF {
+            store_products::<S>(&dh);
         }
         sums.add::<E, GradEmbed<S>, WithSums>(
             Memory::<S>::d_phi(),
@@ -193,6 +192,10 @@ pub fn run<E: Arithmetic, S: Size>(
         if in_warp {
             sum_dh_in_warp::<S>(head, loss, place, &dh, chunk);
         } else {
+            if S::HALF {
+                thread::sync(); // d phi has been read
+                store_products::<S>(&dh);
+            }
             thread::sync(); // dx * phi is there
             sum_dh::<S>(head, loss, place, split, chunk, piece);
             thread::sync(); // it has been read
@@ -202,12 +205,22 @@ pub fn run<E: Arithmetic, S: Size>(
     thread::sync(); // d phi and the cosines have been read
 }
 
+/// dx * phi to shared memory.
+#[inline(always)]
+fn store_products<S: Size>(dh: &Fragments) {
+    let products = Memory::<S>::products();
+    each_tile!(Embed<S>, (lane, corner, at, i, j) => {
+        products.set_pair(lane, corner, 2 * i, j, [dh[at][0], dh[at][1]]);
+        products.set_pair(lane, corner, 2 * i + 1, j, [dh[at][2], dh[at][3]]);
+    });
+}
+
 /// dz of one group of outputs as a matrix [rows, outputs], zero where an action was not taken.
 #[inline(always)]
 fn spread<E: Arithmetic, S: Size>(loss: &Loss, split: &Split, place: &Place, outputs: u32) {
-    let (z, items) = (Memory::<S>::outputs(), Memory::<S>::items());
+    let (z, items) = (Memory::<S>::d_outputs(), Memory::<S>::items());
     // A thread has 4 QUADS neighbouring outputs of one row.
-    let per_row = THREADS / S::ROWS;
+    let per_row = S::THREADS / S::ROWS;
     let quads = OUTPUTS / 4 / per_row;
     let (row, part) = (thread::thread_idx() / per_row, thread::thread_idx() % per_row);
     let first = outputs * OUTPUTS + part * 4 * quads;
@@ -236,7 +249,7 @@ fn spread<E: Arithmetic, S: Size>(loss: &Loss, split: &Split, place: &Place, out
 fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSamples) -> Fragments {
     let mut dx = ZERO;
     let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::hid_weight());
-    multiply::<E, Embed<S>, AlongK, WeightAlongRows>(hidden, weight, S::HIDDEN, &mut dx);
+    multiply::<E, Embed<S>, AlongK, AlongRows>(hidden, weight, S::HIDDEN, &mut dx);
     let (trunk, d) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::d_phi());
     each_tile!(Embed<S>, (lane, corner, at, i, j) => {
         let (p, v) = (phi[at], dx[at]);
@@ -253,10 +266,10 @@ fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSampl
     dx
 }
 
-/// dh of a chunk: the sum of dx * phi, which is in x's place, over each sample's rows in order.
+/// dh of a chunk: the sum of dx * phi, which is in shared memory, over each sample's rows in order.
 #[inline(always)]
 fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32, piece: u32) {
-    let products = Memory::<S>::x();
+    let products = Memory::<S>::products();
     let mut index = thread::thread_idx();
     while index < place.samples * S::CHUNK {
         let (sample, column) = (index / S::CHUNK, index % S::CHUNK);
@@ -273,7 +286,7 @@ fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk
             }
             loss.dh.set(at, sum);
         }
-        index += THREADS;
+        index += S::THREADS;
     }
 }
 
@@ -328,7 +341,7 @@ fn halve(sums: &mut [f32; 8], count: usize, mask: u32, upper: bool) {
 #[inline(always)]
 pub fn fragment_place<P: Part>(offset: u32) -> (u32, u32) {
     let (e, fragment) = (offset % 4, offset / 4);
-    let (thread, n) = (fragment % THREADS, fragment / THREADS);
+    let (thread, n) = (fragment % P::THREADS, fragment / P::THREADS);
     let (warp, lane) = (thread / 32, thread % 32);
     let (i, j) = (n / P::TN as u32, n % P::TN as u32);
     let row = (warp / P::ACROSS * P::TM as u32 + i) * 16 + lane / 4 + 8 * (e / 2);

@@ -7,9 +7,10 @@
 
 use cuda_std::prelude::*;
 
+use super::pack::Packed;
 use super::product::{Arithmetic, Fragments, ZERO, multiply};
-use super::size::{Embed, Hide, Memory, OUTPUTS, Part, Place, Quantiles, Size, Split, THREADS};
-use super::tile::{AlongK, Source, WeightAlongK};
+use super::size::{Embed, Hide, Memory, OUTPUTS, Part, Place, Quantiles, Size, Split};
+use super::tile::{AlongK, Features};
 use crate::philox;
 
 /// A head's parameters and what it reads.
@@ -27,20 +28,16 @@ pub struct Head {
     pub outputs: u32,
     /// Negative slope of the hidden layer.
     pub slope: f32,
-    /// Whether all matrices have addresses and rows of whole 16 bytes.
+    /// Whether h has an address and rows of whole 16 bytes.
     pub vectors: bool,
     /// h [B, H2].
     pub h: In<f32>,
-    /// Wc [H2, E].
-    pub cos_weight: In<f32>,
+    /// Wc, Wh and Wo as `pack` lays them out.
+    pub packed: In<f32>,
     /// bc [H2].
     pub cos_bias: In<f32>,
-    /// Wh [Hq, H2].
-    pub hid_weight: In<f32>,
     /// bh [Hq].
     pub hid_bias: In<f32>,
-    /// Wo [A, Hq].
-    pub out_weight: In<f32>,
     /// bo [A].
     pub out_bias: In<f32>,
 }
@@ -154,26 +151,17 @@ impl Head {
     #[inline(always)]
     pub fn copy_embed<S: Size>(&self, place: &Place, split: &Split, chunk: u32) {
         if chunk < self.chunks::<S>() {
-            let at = chunk * S::CHUNK;
-            let vectors = self.vectors;
-            let weight = Source {
-                matrix: self.cos_weight,
-                columns: self.cosines,
-                rows: self.trunk,
-                row: at,
-                column: 0,
-                vectors,
-            };
-            weight.copy(Memory::<S>::cos_weight());
-            let h = Source {
-                matrix: self.h,
-                columns: self.trunk,
-                rows: self.batch,
+            let weight = Memory::<S>::cos_weight();
+            weight.copy::<S>(&self.packed, chunk * weight.words());
+            let h = Features {
+                h: self.h,
+                trunk: self.trunk,
+                batch: self.batch,
                 row: place.first,
-                column: at,
-                vectors,
+                column: chunk * S::CHUNK,
+                vectors: self.vectors,
             };
-            h.copy_rows(Memory::<S>::trunk(chunk % 2), split.samples);
+            h.copy::<S>(Memory::<S>::trunk(chunk % 2), split.samples);
         }
         shared::copy_commit();
     }
@@ -182,15 +170,8 @@ impl Head {
     #[inline(always)]
     pub fn copy_hidden<S: Size>(&self, chunk: u32) {
         if chunk < self.chunks::<S>() {
-            let weight = Source {
-                matrix: self.hid_weight,
-                columns: self.trunk,
-                rows: self.hidden,
-                row: 0,
-                column: chunk * S::CHUNK,
-                vectors: self.vectors,
-            };
-            weight.copy(Memory::<S>::hid_weight());
+            let (weight, packed) = (Memory::<S>::hid_weight(), Packed::new::<S>(self.trunk, self.outputs));
+            weight.copy::<S>(&self.packed, packed.hid_weight + chunk * weight.words());
         }
         shared::copy_commit();
     }
@@ -198,15 +179,8 @@ impl Head {
     /// Starts copying a group of the output layer's rows.
     #[inline(always)]
     pub fn copy_outputs<S: Size>(&self, group: u32) {
-        let weight = Source {
-            matrix: self.out_weight,
-            columns: self.hidden,
-            rows: self.outputs,
-            row: group * OUTPUTS,
-            column: 0,
-            vectors: self.vectors,
-        };
-        weight.copy(Memory::<S>::out_weight());
+        let (weight, packed) = (Memory::<S>::out_weight(), Packed::new::<S>(self.trunk, self.outputs));
+        weight.copy::<S>(&self.packed, packed.out_weight + group * weight.words());
         shared::copy_commit();
     }
 
@@ -225,8 +199,8 @@ impl Head {
         }
         // The first of four neighbours by itself, or by turning another first one, and the others by turning it, which leaves
         // all of them within 2^-20.
-        let apart = THREADS / S::ROWS;
-        const { assert!((S::COSINES / 4).is_multiple_of(2 * (THREADS / S::ROWS))) };
+        let apart = S::THREADS / S::ROWS;
+        const { assert!((S::COSINES / 4).is_multiple_of(2 * (S::THREADS / S::ROWS))) };
         let turns = [sin_cos_pi(0, tau), sin_cos_pi(1, tau), sin_cos_pi(2, tau), sin_cos_pi(3, tau)];
         let (apart_sin, apart_cos) = sin_cos_pi(4 * apart, tau);
         let write = |quad: u32, sin: f32, cos: f32| {
@@ -269,7 +243,7 @@ impl Head {
         if E::keeps::<Embed<S>, SPARE>(S::COSINES) {
             E::multiply_kept::<Embed<S>>(kept, weight, &mut phi);
         } else {
-            multiply::<E, Embed<S>, AlongK, WeightAlongK>(cosines, weight, S::COSINES, &mut phi);
+            multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
         }
         let (trunk, x) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::x());
         each_tile!(Embed<S>, (lane, corner, at, i, j) => {
@@ -307,7 +281,7 @@ impl Head {
             thread::sync(); // x and the hidden weight are there, the cosine weight has been read
             self.copy_embed::<S>(place, split, chunk + 1);
             let (x, weight) = (Memory::<S>::x(), Memory::<S>::hid_weight());
-            multiply::<E, Hide<S>, AlongK, WeightAlongK>(x, weight, S::CHUNK, &mut sums);
+            multiply::<E, Hide<S>, AlongK, AlongK>(x, weight, S::CHUNK, &mut sums);
             shared::copy_wait::<0>();
             thread::sync(); // the next cosine weight and h are there; x and the hidden weight have been read
             chunk += 1;
@@ -342,7 +316,7 @@ impl Head {
         });
         let mut z = ZERO;
         let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::out_weight());
-        multiply::<E, Quantiles<S>, AlongK, WeightAlongK>(hidden, weight, S::HIDDEN, &mut z);
+        multiply::<E, Quantiles<S>, AlongK, AlongK>(hidden, weight, S::HIDDEN, &mut z);
         let outputs = Memory::<S>::outputs();
         each_tile!(Quantiles<S>, (lane, corner, at, i, j) => {
             let ([b0, b1], z) = (bias[j as usize], z[at]);

@@ -14,6 +14,8 @@ impl Arithmetic for Fp32 {
     #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32 = u32::MAX;
     #[cfg(not(target_arch = "nvptx64"))]
+    const MATRICES: bool = false;
+    #[cfg(not(target_arch = "nvptx64"))]
     const SHUFFLES: u32 = 0;
 
     #[inline(always)]

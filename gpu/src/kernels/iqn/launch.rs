@@ -3,27 +3,36 @@
 use cuda_std::{Buf, Kernel};
 
 use super::backward::Plane;
+use super::pack::{self, Packed};
 use super::product;
 use super::size::{
-    Embed, GradEmbed, GradHide, GradOut, Hide, Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, Memory, OUTPUTS,
-    Part, Quantiles, Size, Small, Split,
+    Embed, GradEmbed, GradHide, GradOut, HalfLarge, HalfMedium, HalfSmall, Hide, Large, MAX_BRANCHES,
+    MAX_OUTPUTS, Medium, Memory, OUTPUTS, Part, Quantiles, Size, Small, Split,
 };
 use crate::action;
 
 /// Arithmetic of the products.
-pub use crate::kernels::gemm::Arithmetic;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// IEEE fp32.
+    Fp32,
+    /// tf32 on the tensor cores.
+    Tf32,
+    /// bf16 on the tensor cores.
+    Bf16,
+}
 
 /// Most trunk features.
 pub const MAX_TRUNK: u32 = 1024;
 
-/// Tile sizes.
+/// Tile sizes. The rows of a block's tile in f32 (fp32 and tf32), and in bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TileSize {
-    /// 128 rows a block, up to 128 hidden units and 64 cosines.
+    /// 128 or 256 rows, up to 128 hidden units and 64 cosines.
     Small,
-    /// 64 rows, up to 256 hidden units and 64 cosines.
+    /// 64 or 128 rows, up to 256 hidden units and 64 cosines.
     Medium,
-    /// 32 rows, up to 512 hidden units and 256 cosines.
+    /// 32 or 64 rows, up to 512 hidden units and 256 cosines.
     Large,
 }
 
@@ -41,24 +50,34 @@ pub fn choose(hidden: u32, cosines: u32) -> Option<TileSize> {
     }
 }
 
+/// Calls a function of the size's and the arithmetic's type.
+macro_rules! by_type {
+    ($size:expr, $arithmetic:expr, $function:ident($($argument:expr),*)) => {
+        match ($size, $arithmetic) {
+            (TileSize::Small, Arithmetic::Bf16) => $function::<HalfSmall>($($argument),*),
+            (TileSize::Medium, Arithmetic::Bf16) => $function::<HalfMedium>($($argument),*),
+            (TileSize::Large, Arithmetic::Bf16) => $function::<HalfLarge>($($argument),*),
+            (TileSize::Small, _) => $function::<Small>($($argument),*),
+            (TileSize::Medium, _) => $function::<Medium>($($argument),*),
+            (TileSize::Large, _) => $function::<Large>($($argument),*),
+        }
+    };
+}
+
 impl TileSize {
     /// Floats of one block's plane of gradients.
-    pub fn plane(self, trunk: u32, outputs: u32) -> usize {
-        let floats = match self {
-            TileSize::Small => plane::<Small>(trunk, outputs),
-            TileSize::Medium => plane::<Medium>(trunk, outputs),
-            TileSize::Large => plane::<Large>(trunk, outputs),
-        };
-        floats as usize
+    pub fn plane(self, arithmetic: Arithmetic, trunk: u32, outputs: u32) -> usize {
+        by_type!(self, arithmetic, plane(trunk, outputs)) as usize
     }
 
     /// Blocks of a launch that may have up to `most`: none is without samples.
-    pub fn blocks(self, batch: u32, quantiles: u32, most: u32) -> u32 {
-        match self {
-            TileSize::Small => blocks::<Small>(batch, quantiles, most),
-            TileSize::Medium => blocks::<Medium>(batch, quantiles, most),
-            TileSize::Large => blocks::<Large>(batch, quantiles, most),
-        }
+    pub fn blocks(self, arithmetic: Arithmetic, batch: u32, quantiles: u32, most: u32) -> u32 {
+        by_type!(self, arithmetic, blocks(batch, quantiles, most))
+    }
+
+    /// Words of the packed weights.
+    pub fn packed(self, arithmetic: Arithmetic, trunk: u32, outputs: u32) -> usize {
+        by_type!(self, arithmetic, packed(trunk, outputs)) as usize
     }
 }
 
@@ -87,32 +106,51 @@ pub struct Shape {
     pub slope: f32,
 }
 
-/// The trunk's features and the head's parameters, as views of the flat buffers.
+/// What a head's kernels read: the trunk's features, the weights as a pack kernel wrote them, the biases.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadBuffers {
     /// [B, H2].
     pub h: Buf<f32>,
-    /// [H2, E].
-    pub cos_weight: Buf<f32>,
+    /// [`TileSize::packed`] words.
+    pub packed: Buf<f32>,
     /// [H2].
     pub cos_bias: Buf<f32>,
-    /// [Hq, H2].
-    pub hid_weight: Buf<f32>,
     /// [Hq].
     pub hid_bias: Buf<f32>,
-    /// [A, Hq], the branches' rows one after the other.
-    pub out_weight: Buf<f32>,
     /// [A].
     pub out_bias: Buf<f32>,
 }
 
 impl HeadBuffers {
-    /// Whether everything that is copied to shared memory lies in whole 16 bytes.
+    /// Whether rows of h can be copied to shared memory in whole 16 bytes.
     pub fn vectors(&self, shape: &Shape) -> bool {
-        whole_vectors(
-            [shape.trunk, shape.cosines, shape.hidden],
-            [self.h, self.cos_weight, self.hid_weight, self.out_weight],
-        )
+        whole_vectors(shape.trunk, self.h)
+    }
+}
+
+/// A pack kernel's arguments; see there.
+#[derive(Clone, Copy, Debug)]
+pub struct PackArguments {
+    /// Rounding of the operands.
+    pub arithmetic: Arithmetic,
+    /// [H2, E].
+    pub cos_weight: Buf<f32>,
+    /// [Hq, H2].
+    pub hid_weight: Buf<f32>,
+    /// [A, Hq], the branches' rows one after the other.
+    pub out_weight: Buf<f32>,
+    /// [`TileSize::packed`] words.
+    pub packed: Buf<f32>,
+}
+
+impl PackArguments {
+    /// The rounding as the kernels take it.
+    pub fn rounding(&self) -> u32 {
+        match self.arithmetic {
+            Arithmetic::Fp32 => pack::FP32,
+            Arithmetic::Tf32 => pack::TF32,
+            Arithmetic::Bf16 => pack::BF16,
+        }
     }
 }
 
@@ -181,14 +219,34 @@ pub struct ReduceArguments {
     pub gradients: [Buf<f32>; 6],
 }
 
+/// The pack kernels.
+pub trait PackKernel: Kernel {
+    /// A launch; `check` says whether the arguments keep the contract.
+    fn new(shape: &Shape, more: &PackArguments) -> Self;
+}
+
 /// The target kernels.
 pub trait TargetKernel: Kernel {
+    /// The kernel that lays out their weights.
+    type Pack: PackKernel;
+    /// What they compute in.
+    const ARITHMETIC: Arithmetic;
+    /// Their size.
+    const SIZE: TileSize;
     /// A launch; `check` says whether the arguments keep the contract.
     fn new(shape: &Shape, head: &HeadBuffers, more: &TargetArguments) -> Self;
 }
 
 /// The loss kernels.
 pub trait LossKernel: Kernel {
+    /// The kernel that lays out their weights.
+    type Pack: PackKernel;
+    /// The kernel that adds up their planes.
+    type Reduce: ReduceKernel;
+    /// What they compute in.
+    const ARITHMETIC: Arithmetic;
+    /// Their size.
+    const SIZE: TileSize;
     /// A launch; `check` says whether the arguments keep the contract.
     fn new(shape: &Shape, head: &HeadBuffers, more: &LossArguments) -> Self;
 }
@@ -217,6 +275,19 @@ pub fn plane<S: Size>(trunk: u32, outputs: u32) -> u64 {
     Plane::new::<S>(trunk, outputs).len.into()
 }
 
+/// Words of the packed weights.
+pub fn packed<S: Size>(trunk: u32, outputs: u32) -> u64 {
+    if trunk > MAX_TRUNK || outputs > MAX_OUTPUTS {
+        return u64::from(u32::MAX); // as above
+    }
+    Packed::new::<S>(trunk, outputs).len.into()
+}
+
+/// Whether a rounding is the size's.
+pub fn rounding_fits<S: Size>(rounding: u32) -> bool {
+    if S::HALF { rounding == pack::BF16 } else { rounding == pack::FP32 || rounding == pack::TF32 }
+}
+
 /// Whether the size's kernels can do the head.
 pub fn head_size<S: Size>(trunk: u32, cosines: u32, hidden: u32, outputs: u32) -> bool {
     (1..=MAX_TRUNK).contains(&trunk)
@@ -235,32 +306,26 @@ pub fn head_fits<S: Size>(
     outputs: u32,
     vectors: u32,
     h: Buf<f32>,
-    parameters: [Buf<f32>; 6],
+    weights: Buf<f32>,
+    biases: [Buf<f32>; 3],
 ) -> bool {
-    let size = |a: u32, b: u32| a as usize * b as usize;
-    let needed = [
-        size(trunk, cosines),
-        size(trunk, 1),
-        size(hidden, trunk),
-        size(hidden, 1),
-        size(outputs, hidden),
-        size(outputs, 1),
-    ];
-    let [cos_weight, _, hid_weight, _, out_weight, _] = parameters;
+    let h_len = batch as usize * trunk as usize;
     batch >= 1
         && head_size::<S>(trunk, cosines, hidden, outputs)
-        && h.len() >= size(batch, trunk)
-        && u32::try_from(size(batch, trunk)).is_ok()
-        && parameters.iter().zip(needed).all(|(buffer, needed)| buffer.len() >= needed)
+        && h.len() >= h_len
+        && u32::try_from(h_len).is_ok()
+        && weights.len() as u64 >= packed::<S>(trunk, outputs)
+        && aligned(weights)
+        && biases.iter().zip([trunk, hidden, outputs]).all(|(bias, len)| bias.len() >= len as usize)
         && match vectors {
             0 => true,
-            1 => whole_vectors([trunk, cosines, hidden], [h, cos_weight, hid_weight, out_weight]),
+            1 => whole_vectors(trunk, h),
             _ => false,
         }
 }
 
-fn whole_vectors(columns: [u32; 3], buffers: [Buf<f32>; 4]) -> bool {
-    columns.iter().all(|n| n.is_multiple_of(4)) && buffers.into_iter().all(aligned)
+fn whole_vectors(columns: u32, buffer: Buf<f32>) -> bool {
+    columns.is_multiple_of(4) && aligned(buffer)
 }
 
 /// Whether a buffer begins at whole 16 bytes.
@@ -277,7 +342,8 @@ pub fn branches_fit(branches: u32, sizes: u64, outputs: u32) -> bool {
 
 /// Tensor-core instructions of a product, all loops written out.
 const fn mmas<E: product::Arithmetic, P: Part>(depth: u32) -> u32 {
-    (P::TM * P::TN) as u32 * (depth / E::MMA_DEPTH)
+    let matrices = if E::MATRICES { 2 * P::TM + P::TN } else { 0 };
+    (P::TM * P::TN + matrices) as u32 * (depth / E::MMA_DEPTH)
 }
 
 /// Most tensor-core instructions of a target kernel.
@@ -308,4 +374,7 @@ const _: () = {
     assert!(Memory::<Small>::BYTES <= 227 * 1024);
     assert!(Memory::<Medium>::BYTES <= 227 * 1024);
     assert!(Memory::<Large>::BYTES <= 227 * 1024);
+    assert!(Memory::<HalfSmall>::BYTES <= 227 * 1024);
+    assert!(Memory::<HalfMedium>::BYTES <= 227 * 1024);
+    assert!(Memory::<HalfLarge>::BYTES <= 227 * 1024);
 };

@@ -8,7 +8,7 @@ use cuda_std::prelude::*;
 use super::backward;
 use super::forward::{Head, Taus, clear_row, row_samples};
 use super::product::Arithmetic;
-use super::size::{MAX_BRANCHES, Memory, OUTPUTS, Place, Size, Split, THREADS};
+use super::size::{MAX_BRANCHES, Memory, OUTPUTS, Place, Size, Split};
 use super::target::first_output;
 use crate::action;
 
@@ -100,7 +100,7 @@ impl Loss {
             let sample = place.first + index / each;
             let next = self.next.get(place.first * each + index);
             targets.set(index, math::fma(self.discounts.get(sample), next, self.rewards.get(sample)));
-            index += THREADS;
+            index += S::THREADS;
         }
     }
 
@@ -119,7 +119,7 @@ impl Loss {
                     items.set(item, z.get(row, output % OUTPUTS));
                 }
             }
-            item += THREADS;
+            item += S::THREADS;
         }
     }
 
@@ -171,7 +171,7 @@ impl Loss {
             }
             items.set(item, slope);
             items.set(S::ROWS * MAX_BRANCHES + item, loss);
-            item += THREADS;
+            item += S::THREADS;
         }
     }
 
@@ -200,7 +200,7 @@ impl Loss {
                 let before = if piece > 0 { self.loss.get(at) } else { 0.0 };
                 self.loss.set(at, before + sum);
             }
-            sample += THREADS / 32;
+            sample += S::THREADS / 32;
         }
     }
 }

@@ -7,13 +7,10 @@
 //! Loops over registers are written out by a macro: an index that the compiler cannot resolve would put the array into
 //! local memory.
 
-use core::marker::PhantomData;
-
 use cuda_std::prelude::*;
 
 use super::size::Part;
-use super::tile::{AlongK, Lane, Order, Tile, WeightAlongK};
-use crate::kernels::gemm::mma::{Bf16, Rounding, Tf32};
+use super::tile::{AlongK, Lane, Order, Tile};
 use crate::kernels::gemm::round;
 
 /// Repeats a block with the index 0 to n - 1, n a constant up to 4. Written out only where it matters: elsewhere it
@@ -103,16 +100,18 @@ pub trait Arithmetic {
     fn keeps<P: Part, const SPARE: bool>(depth: u32) -> bool;
     /// Reads A, stored along k, where it can be kept.
     fn keep<P: Part, const SPARE: bool>(a: Tile) -> Self::Kept;
-    /// Adds A B where A is kept, for a weight B along k.
+    /// Adds A B where A is kept, for B along k.
     fn multiply_kept<P: Part>(a: &Self::Kept, b: Tile, c: &mut Fragments);
-    /// What of a result is stored for use as an operand. Each is read several times and stored once: if the rounding
-    /// keeps it an f32, it is rounded here.
+    /// What of a result is stored in an f32 tile for use as an operand: it is read several times, and rounded once.
     fn stored(value: f32) -> f32;
     /// The whole sum of a row, from the sums of the four lanes with the same g. Whole warps call.
     fn whole_sum(sum: f32) -> f32;
-    /// Most tensor-core instructions for a product of this depth, and shuffles in [`Arithmetic::whole_sum`].
+    /// Summed indices of one tensor-core instruction.
     #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32;
+    /// Whether operands are loaded as matrices, and the sums of A's rows are products: both count as such instructions.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const MATRICES: bool;
     /// Shuffles in [`Arithmetic::whole_sum`].
     #[cfg(not(target_arch = "nvptx64"))]
     const SHUFFLES: u32;
@@ -165,12 +164,14 @@ impl Operands {
     }
 }
 
-/// Tensor cores; operands are rounded by `R` when they are stored or read, products exact, sums in f32.
-pub struct TensorCores<R>(PhantomData<R>);
+/// Tensor cores in tf32: operands are rounded when they are stored, products exact, sums in f32.
+pub struct Tf32;
 
-impl<R: Instruction> Arithmetic for TensorCores<R> {
+impl Arithmetic for Tf32 {
     #[cfg(not(target_arch = "nvptx64"))]
-    const MMA_DEPTH: u32 = R::DEPTH;
+    const MMA_DEPTH: u32 = 8;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const MATRICES: bool = false;
     #[cfg(not(target_arch = "nvptx64"))]
     const SHUFFLES: u32 = 2;
 
@@ -186,14 +187,14 @@ impl<R: Instruction> Arithmetic for TensorCores<R> {
         let of = Operands::new::<P>(a, b);
         let mut k = 0;
         while k < depth {
-            sixteen::<R, P, A, B, U>(&of, k, 0, c, sum, sums);
-            sixteen::<R, P, A, B, U>(&of, k, 2, c, sum, sums);
+            sixteen::<P, A, B, U>(&of, k, 0, c, sum, sums);
+            sixteen::<P, A, B, U>(&of, k, 2, c, sum, sums);
             k += 32;
         }
     }
 
-    /// Two tiles along the rows by four times sixteen summed indices.
-    type Kept = [[R::Rows; 4]; 2];
+    /// Two tiles along the rows by eight times eight summed indices.
+    type Kept = [[[u32; 4]; 8]; 2];
 
     #[inline(always)]
     fn keeps<P: Part, const SPARE: bool>(depth: u32) -> bool {
@@ -202,15 +203,14 @@ impl<R: Instruction> Arithmetic for TensorCores<R> {
     }
 
     #[inline(always)]
-    fn keep<P: Part, const SPARE: bool>(a: Tile) -> [[R::Rows; 4]; 2] {
-        let mut kept = [[R::rows([0.0; 4], [0.0; 4]); 4]; 2];
+    fn keep<P: Part, const SPARE: bool>(a: Tile) -> [[[u32; 4]; 8]; 2] {
+        let mut kept = [[[0; 4]; 8]; 2];
         if Self::keeps::<P, SPARE>(a.width) {
             let of = Operands::new::<P>(a, a);
             unroll4!(i < P::TM => {
-                unroll4!(n < 4 => {
-                    let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
-                    let rows = |step: u32| of.rows::<AlongK>(i as u32, k, step);
-                    kept[i % 2][n] = R::stored_rows(rows(step), rows(step + 1));
+                unroll8!(n < 8 => {
+                    let (k, step) = (32 * (n as u32 / 4), n as u32 % 4);
+                    kept[i % 2][n] = of.rows::<AlongK>(i as u32, k, step).map(f32::to_bits);
                 });
             });
         }
@@ -218,15 +218,14 @@ impl<R: Instruction> Arithmetic for TensorCores<R> {
     }
 
     #[inline(always)]
-    fn multiply_kept<P: Part>(a: &[[R::Rows; 4]; 2], b: Tile, c: &mut Fragments) {
+    fn multiply_kept<P: Part>(a: &[[[u32; 4]; 8]; 2], b: Tile, c: &mut Fragments) {
         let of = Operands::new::<P>(b, b);
-        unroll4!(n < 4 => {
-            let (k, step) = (32 * (n as u32 / 2), 2 * (n as u32 % 2));
+        unroll8!(n < 8 => {
+            let (k, step) = (32 * (n as u32 / 4), n as u32 % 4);
             unroll8!(j < P::TN => {
-                let column = |step: u32| of.column::<WeightAlongK>(j as u32, k, step);
-                let column = R::column(column(step), column(step + 1));
+                let column = of.column::<AlongK>(j as u32, k, step).map(f32::to_bits);
                 unroll4!(i < P::TM => {
-                    c[i * P::TN + j] = R::multiply(a[i % 2][n], column, c[i * P::TN + j]);
+                    c[i * P::TN + j] = warp::mma_tf32(a[i % 2][n], column, c[i * P::TN + j]);
                 });
             });
         });
@@ -234,7 +233,7 @@ impl<R: Instruction> Arithmetic for TensorCores<R> {
 
     #[inline(always)]
     fn stored(value: f32) -> f32 {
-        R::stored(value)
+        f32::from_bits(round::tf32(value))
     }
 
     #[inline(always)]
@@ -245,63 +244,9 @@ impl<R: Instruction> Arithmetic for TensorCores<R> {
     }
 }
 
-/// How operands are stored in shared memory and read from there.
-pub trait Instruction: Rounding {
-    /// Summed indices of one instruction.
-    #[cfg(not(target_arch = "nvptx64"))]
-    const DEPTH: u32;
-    /// See [`Arithmetic::stored`].
-    fn stored(value: f32) -> f32;
-    /// [`Rounding::rows`] of what was stored.
-    fn stored_rows(first: [f32; 4], second: [f32; 4]) -> Self::Rows;
-    /// [`Rounding::column`] of what was stored.
-    fn stored_column(first: [f32; 2], second: [f32; 2]) -> Self::Column;
-}
-
-impl Instruction for Tf32 {
-    #[cfg(not(target_arch = "nvptx64"))]
-    const DEPTH: u32 = 8;
-
-    #[inline(always)]
-    fn stored(value: f32) -> f32 {
-        f32::from_bits(round::tf32(value))
-    }
-
-    #[inline(always)]
-    fn stored_rows(first: [f32; 4], second: [f32; 4]) -> Self::Rows {
-        [first.map(f32::to_bits), second.map(f32::to_bits)]
-    }
-
-    #[inline(always)]
-    fn stored_column(first: [f32; 2], second: [f32; 2]) -> Self::Column {
-        [first.map(f32::to_bits), second.map(f32::to_bits)]
-    }
-}
-
-/// The instruction wants pairs: packing them rounds as well, at no cost.
-impl Instruction for Bf16 {
-    #[cfg(not(target_arch = "nvptx64"))]
-    const DEPTH: u32 = 16;
-
-    #[inline(always)]
-    fn stored(value: f32) -> f32 {
-        value
-    }
-
-    #[inline(always)]
-    fn stored_rows(first: [f32; 4], second: [f32; 4]) -> Self::Rows {
-        Bf16::rows(first, second)
-    }
-
-    #[inline(always)]
-    fn stored_column(first: [f32; 2], second: [f32; 2]) -> Self::Column {
-        Bf16::column(first, second)
-    }
-}
-
 /// Summed indices k + 8 step .. k + 8 step + 16.
 #[inline(always)]
-fn sixteen<R: Instruction, P: Part, A: Order, B: Order, U: Summing>(
+fn sixteen<P: Part, A: Order, B: Order, U: Summing>(
     of: &Operands,
     k: u32,
     step: u32,
@@ -309,22 +254,111 @@ fn sixteen<R: Instruction, P: Part, A: Order, B: Order, U: Summing>(
     sum: bool,
     sums: &mut RowSums,
 ) {
-    let mut columns = [R::column([0.0; 2], [0.0; 2]); 8];
+    let mut columns = [[[0; 2]; 2]; 8];
     unroll8!(j < P::TN => {
-        let (first, second) = (of.column::<B>(j as u32, k, step), of.column::<B>(j as u32, k, step + 1));
-        columns[j] = if B::STORED { R::stored_column(first, second) } else { R::column(first, second) };
+        let column = |step: u32| of.column::<B>(j as u32, k, step).map(f32::to_bits);
+        columns[j] = [column(step), column(step + 1)];
     });
     unroll4!(i < P::TM => {
         let (first, second) = (of.rows::<A>(i as u32, k, step), of.rows::<A>(i as u32, k, step + 1));
-        let rows = if A::STORED { R::stored_rows(first, second) } else { R::rows(first, second) };
+        let rows = [first.map(f32::to_bits), second.map(f32::to_bits)];
         unroll8!(j < P::TN => {
-            c[i * P::TN + j] = R::multiply(rows, columns[j], c[i * P::TN + j]);
+            let c = &mut c[i * P::TN + j];
+            *c = warp::mma_tf32(rows[0], columns[j][0], *c);
+            *c = warp::mma_tf32(rows[1], columns[j][1], *c);
         });
         if U::ON && sum {
             sums[2 * i] += (first[0] + first[2]) + (second[0] + second[2]);
             sums[2 * i + 1] += (first[1] + first[3]) + (second[1] + second[3]);
         }
     });
+}
+
+/// Tensor cores in bf16: operands are rounded when they are stored, two a word; products exact, sums in f32.
+pub struct Bf16;
+
+/// Two times 1.
+const ONES: [u32; 2] = [0x3f80_3f80; 2];
+
+impl Arithmetic for Bf16 {
+    #[cfg(not(target_arch = "nvptx64"))]
+    const MMA_DEPTH: u32 = 16;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const MATRICES: bool = true;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const SHUFFLES: u32 = 0;
+
+    #[inline(always)]
+    fn multiply<P: Part, A: Order, B: Order, U: Summing>(
+        a: Tile,
+        b: Tile,
+        depth: u32,
+        c: &mut Fragments,
+        sum: bool,
+        sums: &mut RowSums,
+    ) {
+        let (first_row, first_column) = P::octets();
+        // A's rows times a matrix of ones: each of its columns is the sums.
+        let mut whole = [[0.0; 4]; 4];
+        let mut k = 0;
+        while k < depth {
+            let mut columns = [[[0; 2]; 8]; 2];
+            if P::TN == 1 {
+                let steps = b.column32::<B>(first_column, k);
+                columns[0][0] = steps[0];
+                columns[1][0] = steps[1];
+            }
+            unroll4!(step < 2 => {
+                if P::TN > 1 {
+                    unroll4!(j < P::TN / 2 => {
+                        let pair = b.columns16::<B>(first_column, 2 * j as u32, k, step as u32);
+                        columns[step][2 * j] = pair[0];
+                        columns[step][2 * j + 1] = pair[1];
+                    });
+                }
+                unroll4!(i < P::TM => {
+                    let rows = a.rows16::<A>(first_row, i as u32, k, step as u32);
+                    unroll8!(j < P::TN => {
+                        let c = &mut c[i * P::TN + j];
+                        *c = warp::mma_bf16(rows, columns[step][j], *c);
+                    });
+                    if U::ON && sum {
+                        whole[i] = warp::mma_bf16(rows, ONES, whole[i]);
+                    }
+                });
+            });
+            k += 32;
+        }
+        if U::ON && sum {
+            unroll4!(i < P::TM => {
+                sums[2 * i] += whole[i][0];
+                sums[2 * i + 1] += whole[i][2];
+            });
+        }
+    }
+
+    type Kept = ();
+
+    #[inline(always)]
+    fn keeps<P: Part, const SPARE: bool>(_depth: u32) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn keep<P: Part, const SPARE: bool>(_a: Tile) {}
+
+    #[inline(always)]
+    fn multiply_kept<P: Part>(_a: &(), _b: Tile, _c: &mut Fragments) {}
+
+    #[inline(always)]
+    fn stored(value: f32) -> f32 {
+        value
+    }
+
+    #[inline(always)]
+    fn whole_sum(sum: f32) -> f32 {
+        sum
+    }
 }
 
 /// Repeats a block for the lane's tensor-core tiles (i, j), `at` being their index in [`Fragments`], with the calling

@@ -93,9 +93,9 @@ impl Sizes {
         if self.rounding == Rounding::Exact { value } else { self.rounding.apply(value as f32) }
     }
 
-    /// What the bias gradients sum: tf32 kernels round an operand when they store it.
+    /// What the bias gradients sum: kernels round an operand when they store it.
     fn stored(&self, value: f64) -> f64 {
-        if self.rounding == Rounding::Tf32 { self.round(value) } else { value }
+        self.round(value)
     }
 
     fn activate(&self, sum: f64) -> f64 {

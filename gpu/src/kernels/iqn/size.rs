@@ -7,8 +7,6 @@ use cuda_std::prelude::*;
 
 use super::tile::{Tile, opaque};
 
-/// Threads of a block.
-pub const THREADS: u32 = 256;
 /// Outputs that are computed at once.
 pub const OUTPUTS: u32 = 32;
 /// Most quantiles of a sample, online or target.
@@ -28,6 +26,10 @@ pub trait Size {
     const COSINES: u32;
     /// Columns of x (trunk features) that are worked on at once.
     const CHUNK: u32;
+    /// Threads of a block.
+    const THREADS: u32;
+    /// Whether operands are bf16 in shared memory; else they are f32.
+    const HALF: bool;
 }
 
 /// For up to 128 hidden units and 64 cosines: the defaults.
@@ -36,12 +38,20 @@ pub struct Small;
 pub struct Medium;
 /// For up to 512 hidden units and 256 cosines.
 pub struct Large;
+/// As [`Small`], in bf16.
+pub struct HalfSmall;
+/// As [`Medium`], in bf16.
+pub struct HalfMedium;
+/// As [`Large`], in bf16.
+pub struct HalfLarge;
 
 impl Size for Small {
     const ROWS: u32 = 128;
     const HIDDEN: u32 = 128;
     const COSINES: u32 = 64;
     const CHUNK: u32 = 64;
+    const THREADS: u32 = 256;
+    const HALF: bool = false;
 }
 
 impl Size for Medium {
@@ -49,6 +59,8 @@ impl Size for Medium {
     const HIDDEN: u32 = 256;
     const COSINES: u32 = 64;
     const CHUNK: u32 = 64;
+    const THREADS: u32 = 256;
+    const HALF: bool = false;
 }
 
 impl Size for Large {
@@ -56,25 +68,56 @@ impl Size for Large {
     const HIDDEN: u32 = 512;
     const COSINES: u32 = 256;
     const CHUNK: u32 = 32;
+    const THREADS: u32 = 256;
+    const HALF: bool = false;
 }
 
-/// One product's tile of C and its share for each of the eight warps: `TM` by `TN` tensor-core tiles of 16 x 8.
+impl Size for HalfSmall {
+    const ROWS: u32 = 256;
+    const HIDDEN: u32 = 128;
+    const COSINES: u32 = 64;
+    const CHUNK: u32 = 64;
+    const THREADS: u32 = 512;
+    const HALF: bool = true;
+}
+
+impl Size for HalfMedium {
+    const ROWS: u32 = 128;
+    const HIDDEN: u32 = 256;
+    const COSINES: u32 = 64;
+    const CHUNK: u32 = 64;
+    const THREADS: u32 = 512;
+    const HALF: bool = true;
+}
+
+impl Size for HalfLarge {
+    const ROWS: u32 = 64;
+    const HIDDEN: u32 = 512;
+    const COSINES: u32 = 256;
+    const CHUNK: u32 = 64;
+    const THREADS: u32 = 512;
+    const HALF: bool = true;
+}
+
+/// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8.
 pub trait Part {
     /// Rows of C.
     const ROWS: u32;
     /// Columns of C.
     const COLUMNS: u32;
+    /// Threads of the block.
+    const THREADS: u32;
     /// Warps along the columns.
-    const ACROSS: u32 = 8 / warps_along_rows(Self::ROWS, Self::COLUMNS);
+    const ACROSS: u32 = Self::THREADS / 32 / warps_along_rows(Self::ROWS, Self::COLUMNS, Self::THREADS / 32);
     /// Tensor-core tiles of a warp along the rows, at most 4.
-    const TM: usize = (Self::ROWS / 16 * Self::ACROSS / 8) as usize;
+    const TM: usize = (Self::ROWS / 16 * Self::ACROSS / (Self::THREADS / 32)) as usize;
     /// Tensor-core tiles of a warp along the columns, at most 8.
     const TN: usize = (Self::COLUMNS / 8 / Self::ACROSS) as usize;
 
     /// The warp's first row and column of C.
     #[inline(always)]
     fn corner() -> (u32, u32) {
-        let warp = opaque(thread::warp()) % 8;
+        let warp = opaque(thread::warp()) % (Self::THREADS / 32);
         (warp / Self::ACROSS * 16 * Self::TM as u32, warp % Self::ACROSS * 8 * Self::TN as u32)
     }
 
@@ -86,21 +129,21 @@ pub trait Part {
     }
 }
 
-/// The division of eight warps that reads least from shared memory: a warp reads its rows of A and its columns of B.
-const fn warps_along_rows(rows: u32, columns: u32) -> u32 {
+/// The division of the warps that reads least from shared memory: a warp reads its rows of A and its columns of B.
+const fn warps_along_rows(rows: u32, columns: u32, warps: u32) -> u32 {
     let (mut best, mut best_reads) = (0, u32::MAX);
-    let mut warps = 1;
-    while warps <= 8 {
-        let across = 8 / warps;
-        if rows.is_multiple_of(16 * warps) && columns.is_multiple_of(8 * across) {
-            let (tm, tn) = (rows / (16 * warps), columns / (8 * across));
+    let mut along = 1;
+    while along <= warps {
+        let across = warps / along;
+        if rows.is_multiple_of(16 * along) && columns.is_multiple_of(8 * across) {
+            let (tm, tn) = (rows / (16 * along), columns / (8 * across));
             let reads = 2 * tm + tn;
             // Beyond these a lane's part of C does not fit its registers.
             if tm <= 4 && tn <= 8 && tm * tn <= 16 && reads < best_reads {
-                (best, best_reads) = (warps, reads);
+                (best, best_reads) = (along, reads);
             }
         }
-        warps *= 2;
+        along *= 2;
     }
     assert!(best > 0);
     best
@@ -114,6 +157,7 @@ macro_rules! parts {
         impl<S: Size> Part for $name<S> {
             const ROWS: u32 = $rows;
             const COLUMNS: u32 = $columns;
+            const THREADS: u32 = S::THREADS;
         }
     )* };
 }
@@ -136,17 +180,24 @@ parts! {
 /// A block's shared memory.
 pub struct Memory<S>(PhantomData<S>);
 
-impl<S: Size> Memory<S> {
-    /// Most samples of a tile: as many as the targets of [`Memory::targets`] and the means of [`Memory::MEANS`] allow.
-    pub const SAMPLES: u32 = S::ROWS * S::CHUNK / (MAX_BRANCHES * MAX_QUANTILES);
+/// Columns of the tile of dz: a row of a bf16 tile has whole 128 bytes.
+const fn gradient_columns(half: bool) -> u32 {
+    if half { 64 } else { OUTPUTS }
+}
 
+impl<S: Size> Memory<S> {
+    /// Most samples of a tile: as many as the targets of [`Memory::targets`] and the means of [`Memory::sums`] allow.
+    pub const SAMPLES: u32 = Self::X_WORDS / (MAX_BRANCHES * MAX_QUANTILES);
+
+    // In words of four bytes.
+    const X_WORDS: u32 = Self::words(S::ROWS * S::CHUNK);
     const HIDDEN: u32 = 0;
-    const COSINES: u32 = Self::HIDDEN + S::ROWS * S::HIDDEN;
-    const X: u32 = Self::COSINES + S::ROWS * S::COSINES;
-    const D: u32 = Self::X + S::ROWS * S::CHUNK;
-    const COS_WEIGHT: u32 = Self::D + S::ROWS * S::CHUNK;
-    const HID_WEIGHT: u32 = Self::COS_WEIGHT + S::CHUNK * S::COSINES;
-    const TRUNK: u32 = Self::HID_WEIGHT + S::HIDDEN * S::CHUNK;
+    const COSINES: u32 = Self::HIDDEN + Self::words(S::ROWS * S::HIDDEN);
+    const X: u32 = Self::COSINES + Self::words(S::ROWS * S::COSINES);
+    const D: u32 = Self::X + Self::X_WORDS;
+    const COS_WEIGHT: u32 = Self::D + Self::words(S::ROWS * S::CHUNK);
+    const HID_WEIGHT: u32 = Self::COS_WEIGHT + Self::words(S::CHUNK * S::COSINES);
+    const TRUNK: u32 = Self::HID_WEIGHT + Self::words(S::HIDDEN * S::CHUNK);
     const ITEMS: u32 = Self::TRUNK + 2 * (Self::SAMPLES + 1) * S::CHUNK;
     const TAUS: u32 = Self::ITEMS + 2 * S::ROWS * MAX_BRANCHES;
     const CHOSEN: u32 = Self::TAUS + S::ROWS;
@@ -154,8 +205,13 @@ impl<S: Size> Memory<S> {
     #[cfg(not(target_arch = "nvptx64"))]
     pub const BYTES: u32 = 4 * (Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES);
 
+    /// Words of some operands.
+    pub const fn words(operands: u32) -> u32 {
+        if S::HALF { operands / 2 } else { operands }
+    }
+
     const fn tile(first: u32, rows: u32, width: u32) -> Tile {
-        Tile { start: 4 * first, rows, width, permuted: true }
+        Tile { start: 4 * first, rows, width, permuted: true, half: S::HALF }
     }
 
     /// u1, later du1 [rows, hidden].
@@ -178,9 +234,19 @@ impl<S: Size> Memory<S> {
         Self::tile(Self::D, S::ROWS, S::CHUNK)
     }
 
-    /// z, later dz [rows, outputs], of up to [`OUTPUTS`] outputs, where d phi will be.
+    /// z [rows, outputs] in f32, of up to [`OUTPUTS`] outputs, where d phi will be.
     pub const fn outputs() -> Tile {
-        Self::tile(Self::D, S::ROWS, OUTPUTS)
+        Tile { start: 4 * Self::D, rows: S::ROWS, width: OUTPUTS, permuted: true, half: false }
+    }
+
+    /// dz [rows, outputs], in z's place.
+    pub const fn d_outputs() -> Tile {
+        Self::tile(Self::D, S::ROWS, gradient_columns(S::HALF))
+    }
+
+    /// dx * phi [rows, chunk] in f32, where x has been; in bf16 x and d phi.
+    pub const fn products() -> Tile {
+        Tile { start: 4 * Self::X, rows: S::ROWS, width: S::CHUNK, permuted: true, half: false }
     }
 
     /// A chunk of the cosine layer's weight [chunk, cosines].
@@ -205,13 +271,13 @@ impl<S: Size> Memory<S> {
         let rows = Self::SAMPLES + 1;
         let start = 4 * (Self::TRUNK + odd * rows * S::CHUNK);
         // In order: what lanes read at once is mostly one row, or few.
-        Tile { start, rows, width: S::CHUNK, permuted: false }
+        Tile { start, rows, width: S::CHUNK, permuted: false, half: false }
     }
 
     /// Targets [samples, branches, target quantiles], where x is at other times.
     #[inline(always)]
     pub fn targets() -> Shared<f32> {
-        shared::array(4 * Self::X, S::ROWS * S::CHUNK)
+        shared::array(4 * Self::X, Self::X_WORDS)
     }
 
     /// Two floats for each row and branch: dL/dz of the action taken [branch, row], then the row's loss.
@@ -226,7 +292,7 @@ impl<S: Size> Memory<S> {
     pub fn sums(several_tiles: bool) -> Shared<f32> {
         // One sample then.
         let at = if several_tiles { Self::ITEMS } else { Self::X };
-        shared::array(4 * at, if several_tiles { MAX_OUTPUTS } else { S::ROWS * S::CHUNK })
+        shared::array(4 * at, if several_tiles { MAX_OUTPUTS } else { Self::X_WORDS })
     }
 
     /// tau [rows].
@@ -242,13 +308,28 @@ impl<S: Size> Memory<S> {
     }
 }
 
+/// What the layout of [`Memory`] takes for granted.
+const fn fits<S: Size>() {
+    // A tile has one sample's rows at least, or (in f32 alone) room for one row's sums between a sample's tiles.
+    assert!(S::ROWS >= MAX_QUANTILES || 2 * S::ROWS * MAX_BRANCHES >= MAX_OUTPUTS);
+    assert!(Memory::<S>::SAMPLES >= 1 && Memory::<S>::SAMPLES * MAX_OUTPUTS <= Memory::<S>::X_WORDS);
+    // d phi's place holds a tile of outputs and of their gradients, and the hidden weight's chunk rows of the output weight.
+    assert!(Memory::<S>::words(S::ROWS * S::CHUNK) >= S::ROWS * OUTPUTS);
+    assert!(S::CHUNK >= OUTPUTS);
+    // Rows of a bf16 tile are whole 128 bytes.
+    assert!(
+        !S::HALF
+            || (S::CHUNK.is_multiple_of(64) && S::COSINES.is_multiple_of(64) && S::HIDDEN.is_multiple_of(64))
+    );
+}
+
 const _: () = {
-    // One row's sums where a sample has several tiles; only the large size has fewer rows than quantiles.
-    assert!(2 * Large::ROWS * MAX_BRANCHES >= MAX_OUTPUTS);
-    assert!(Small::ROWS >= MAX_QUANTILES && Medium::ROWS >= MAX_QUANTILES);
-    assert!(Memory::<Small>::SAMPLES * MAX_OUTPUTS <= Small::ROWS * Small::CHUNK);
-    // The scratch rows of d phi hold a tile of outputs, and the hidden weight's chunk rows of the output weight.
-    assert!(Small::CHUNK >= OUTPUTS && Medium::CHUNK >= OUTPUTS && Large::CHUNK >= OUTPUTS);
+    fits::<Small>();
+    fits::<Medium>();
+    fits::<Large>();
+    fits::<HalfSmall>();
+    fits::<HalfMedium>();
+    fits::<HalfLarge>();
 };
 
 /// Which rows of which samples a tile has: several whole samples, or a part of one that has more quantiles than a tile

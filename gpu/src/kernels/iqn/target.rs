@@ -4,7 +4,7 @@ use cuda_std::prelude::*;
 
 use super::forward::{Head, Taus, clear_row, row_samples};
 use super::product::Arithmetic;
-use super::size::{MAX_BRANCHES, MAX_OUTPUTS, Memory, OUTPUTS, Place, Size, Split, THREADS};
+use super::size::{MAX_BRANCHES, MAX_OUTPUTS, Memory, OUTPUTS, Place, Size, Split};
 use crate::action;
 
 /// Selects the greedy actions and gathers their quantiles.
@@ -115,7 +115,7 @@ fn sum_outputs<S: Size>(split: &Split, place: &Place, outputs: u32, piece: u32) 
             row += 1;
         }
         sums.set(at, sum);
-        index += THREADS;
+        index += S::THREADS;
     }
 }
 
@@ -140,7 +140,7 @@ impl Target {
                 a += 1;
             }
             chosen.set(sample * MAX_BRANCHES + branch, best);
-            index += THREADS;
+            index += S::THREADS;
         }
     }
 
@@ -181,7 +181,7 @@ impl Target {
                     self.next.set(at, z.get(row, output % OUTPUTS));
                 }
             }
-            item += THREADS;
+            item += S::THREADS;
         }
     }
 }

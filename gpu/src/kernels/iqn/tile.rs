@@ -4,10 +4,14 @@
 //! of 32. What a warp reads at once are single floats of eight consecutive rows by four columns, or of four consecutive
 //! rows by eight columns (tensor cores); s takes eight different values for the former, and s / 2 four for the latter.
 //! The 8-byte stores of results, four rows by eight columns, are spread as well.
+//!
+//! In bf16 a word holds two neighbours and four words an octet of columns, which `ldmatrix` moves as a whole: octet q of row
+//! r is at octet q ^ (r % 8), width a multiple of 64. Eight rows' octets, which are moved at once, lie in all 32 banks.
 
 use cuda_std::prelude::*;
 
-use super::size::THREADS;
+use super::size::Size;
+use crate::kernels::gemm::round;
 
 /// The same number, of which the compiler knows nothing. Addresses that depend on it are computed where they are used: it
 /// would compute those of all products ahead of the loop over the tiles, more of them than there are registers.
@@ -49,8 +53,6 @@ impl Lane {
 pub trait Order {
     /// `[row of C, summed index]` rather than `[summed index, row of C]`.
     const ALONG_K: bool;
-    /// Whether what the tile holds went through [`super::product::Arithmetic::stored`].
-    const STORED: bool;
 }
 
 /// `[row of C, summed index]`.
@@ -58,29 +60,12 @@ pub struct AlongK;
 /// `[summed index, row of C]`.
 pub struct AlongRows;
 
-/// As [`AlongK`], a copy of a weight.
-pub struct WeightAlongK;
-/// As [`AlongRows`], a copy of a weight.
-pub struct WeightAlongRows;
-
 impl Order for AlongK {
     const ALONG_K: bool = true;
-    const STORED: bool = true;
 }
 
 impl Order for AlongRows {
     const ALONG_K: bool = false;
-    const STORED: bool = true;
-}
-
-impl Order for WeightAlongK {
-    const ALONG_K: bool = true;
-    const STORED: bool = false;
-}
-
-impl Order for WeightAlongRows {
-    const ALONG_K: bool = false;
-    const STORED: bool = false;
 }
 
 /// A matrix in shared memory.
@@ -90,10 +75,12 @@ pub struct Tile {
     pub start: u32,
     /// Rows.
     pub rows: u32,
-    /// Columns, a multiple of 32.
+    /// Columns, a multiple of 32, in bf16 of 64.
     pub width: u32,
     /// Whether elements are permuted in their row as above; else they are in order.
     pub permuted: bool,
+    /// Whether elements are bf16, permuted; else f32.
+    pub half: bool,
 }
 
 /// What a row's groups of four columns are exclusive-ored with.
@@ -112,14 +99,43 @@ impl Tile {
         shared::array(self.start + 4 * offset, self.rows * self.width - offset)
     }
 
-    /// Where an element is.
+    /// The same of a bf16 tile's words.
+    #[inline(always)]
+    fn pairs(&self, offset: u32) -> Shared<u32> {
+        shared::array(self.start + 4 * offset, self.words() - offset)
+    }
+
+    /// Words of the tile.
+    #[inline(always)]
+    pub fn words(&self) -> u32 {
+        self.rows * self.row_words()
+    }
+
+    /// Words of a row.
+    #[inline(always)]
+    fn row_words(&self) -> u32 {
+        if self.half { self.width / 2 } else { self.width }
+    }
+
+    /// Row and column of the element in a word, of the first of two in bf16.
+    #[inline(always)]
+    pub fn element(&self, word: u32) -> (u32, u32) {
+        let (row, at) = (word / self.row_words(), word % self.row_words());
+        if self.half {
+            (row, 8 * ((at / 4) ^ (row % 8)) + 2 * (at % 4))
+        } else {
+            (row, 4 * ((at / 4) ^ swizzle(row)) + at % 4)
+        }
+    }
+
+    /// Where an element of an f32 tile is.
     #[inline(always)]
     fn at(&self, row: u32, column: u32) -> u32 {
         let quad = if self.permuted { (column / 4) ^ swizzle(row) } else { column / 4 };
         row * self.width + 4 * quad + column % 4
     }
 
-    /// One element.
+    /// One element of an f32 tile.
     #[inline(always)]
     pub fn get(&self, row: u32, column: u32) -> f32 {
         self.view(0).get(self.at(row, column))
@@ -140,24 +156,48 @@ impl Tile {
         (self.view(at ^ (8 * (c % 4))), 8 * r * self.width + 32 * (c / 4))
     }
 
+    /// The same for bf16: one word, c < 8.
+    #[inline(always)]
+    fn word(&self, Lane { g, t }: Lane, (row, column): (u32, u32), r: u32, c: u32) -> (Shared<u32>, u32) {
+        let at = (8 * row + g) * self.row_words() + 32 * (column / 8) + 4 * ((column % 8) ^ g) + t;
+        (self.pairs(at ^ (4 * c)), 8 * r * self.row_words())
+    }
+
     /// Reads a lane's elements of C.
     #[inline(always)]
     pub fn get_pair(&self, lane: Lane, corner: (u32, u32), r: u32, c: u32) -> [f32; 2] {
-        let (view, offset) = self.pair(lane, corner, r, c);
-        view.get2(offset)
+        if self.half {
+            let (view, offset) = self.word(lane, corner, r, c);
+            let pair = view.get(offset);
+            [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
+        } else {
+            let (view, offset) = self.pair(lane, corner, r, c);
+            view.get2(offset)
+        }
     }
 
     /// Writes a lane's elements of C.
     #[inline(always)]
     pub fn set_pair(&self, lane: Lane, corner: (u32, u32), r: u32, c: u32, value: [f32; 2]) {
-        let (view, offset) = self.pair(lane, corner, r, c);
-        view.set2(offset, value);
+        if self.half {
+            let (view, offset) = self.word(lane, corner, r, c);
+            view.set(offset, round::bf16_pair(value[0], value[1]));
+        } else {
+            let (view, offset) = self.pair(lane, corner, r, c);
+            view.set2(offset, value);
+        }
     }
 
     /// Four neighbours from column 4 `quad` on.
     #[inline(always)]
     pub fn set4(&self, row: u32, quad: u32, value: [f32; 4]) {
-        self.view(0).set4(self.at(row, 4 * quad), value);
+        if self.half {
+            let at = row * self.row_words() + 4 * ((quad / 2) ^ (row % 8)) + 2 * (quad % 2);
+            let pair = round::bf16_pair;
+            self.pairs(0).set2(at, [pair(value[0], value[1]), pair(value[2], value[3])]);
+        } else {
+            self.view(0).set4(self.at(row, 4 * quad), value);
+        }
     }
 
     /// For lane (g, t): row (of C) 8 (first + c) + g, summed index k + 8 step + 4 e + t; k a multiple of 32, step < 4.
@@ -200,49 +240,94 @@ impl Tile {
     }
 }
 
-/// A part of a row-major matrix in device memory.
+/// Operands of bf16 tiles, two a word as the tensor cores want them; `k` is a multiple of 32, `step` 0 or 1. Every lane gives
+/// the place of one row of one of four matrices of 8 x 8.
+impl Tile {
+    /// A lane's (lane / 8, lane % 8): matrix and row.
+    #[inline(always)]
+    fn matrix() -> (u32, u32) {
+        let lane = opaque(thread::lane()) % 32;
+        (lane / 8, lane % 8)
+    }
+
+    /// A, octets 2i and 2i + 1 from `first` on of the rows of C, summed indices k + 16 step to k + 16 step + 15.
+    #[inline(always)]
+    pub fn rows16<O: Order>(&self, first: u32, i: u32, k: u32, step: u32) -> [u32; 4] {
+        let ((m, r), width) = (Tile::matrix(), self.row_words());
+        if O::ALONG_K {
+            let at = (8 * (first + m % 2) + r) * width + 4 * ((m / 2) ^ r);
+            let view = self.pairs(at ^ (4 * (k / 8 % 8 + 2 * step)));
+            view.get_matrices(16 * i * width + 32 * (k / 64))
+        } else {
+            let at = (8 * (m / 2) + r) * width + 32 * (first / 8) + 4 * ((first % 8 + m % 2) ^ r);
+            self.pairs(at ^ (8 * i)).get_matrices_transposed((k + 16 * step) * width)
+        }
+    }
+
+    /// B, the same summed indices, octets c and c + 1 (c even) from `first` on of the columns of C.
+    #[inline(always)]
+    pub fn columns16<O: Order>(&self, first: u32, c: u32, k: u32, step: u32) -> [[u32; 2]; 2] {
+        let ((m, r), width) = (Tile::matrix(), self.row_words());
+        let [a, b, c, d] = if O::ALONG_K {
+            let at = (8 * (first + m / 2) + r) * width + 4 * ((m % 2) ^ r);
+            let view = self.pairs(at ^ (4 * (k / 8 % 8 + 2 * step)));
+            view.get_matrices(8 * c * width + 32 * (k / 64))
+        } else {
+            let at = (8 * (m % 2) + r) * width + 32 * (first / 8) + 4 * ((first % 8 + m / 2) ^ r);
+            self.pairs(at ^ (4 * c)).get_matrices_transposed((k + 16 * step) * width)
+        };
+        [[a, b], [c, d]]
+    }
+
+    /// B, octet `first` alone, for both steps.
+    #[inline(always)]
+    pub fn column32<O: Order>(&self, first: u32, k: u32) -> [[u32; 2]; 2] {
+        let ((m, r), width) = (Tile::matrix(), self.row_words());
+        let [a, b, c, d] = if O::ALONG_K {
+            let at = (8 * first + r) * width + 4 * (m ^ r);
+            self.pairs(at ^ (4 * (k / 8 % 8))).get_matrices(32 * (k / 64))
+        } else {
+            let at = (8 * m + r) * width + 32 * (first / 8) + 4 * ((first % 8) ^ r);
+            self.pairs(at).get_matrices_transposed(k * width)
+        };
+        [[a, b], [c, d]]
+    }
+
+    /// Starts copying the whole tile from `from` in what `pack` wrote, where it lies as it does here. The whole block calls,
+    /// and closes the group of copies.
+    #[inline(always)]
+    pub fn copy<S: Size>(&self, packed: &In<f32>, from: u32) {
+        let words = shared::array::<f32>(self.start, self.words());
+        let mut at = 4 * opaque(thread::thread_idx());
+        while at < self.words() {
+            shared::copy_async16(words, at, packed, from + at, 16);
+            at += 4 * S::THREADS;
+        }
+    }
+}
+
+/// Rows of the trunk's features.
 #[derive(Clone, Copy)]
-pub struct Source {
-    /// Elements.
-    pub matrix: In<f32>,
-    /// Columns, which is also the row stride.
-    pub columns: u32,
-    /// Rows.
-    pub rows: u32,
-    /// First row of the part.
+pub struct Features {
+    /// h [B, H2].
+    pub h: In<f32>,
+    /// H2.
+    pub trunk: u32,
+    /// B.
+    pub batch: u32,
+    /// First row.
     pub row: u32,
-    /// First column of the part, a multiple of 4.
+    /// First column, a multiple of 4.
     pub column: u32,
     /// Whether address and columns are multiples of 16 bytes.
     pub vectors: bool,
 }
 
-impl Source {
-    /// Starts copying as much as `tile` holds; what does not exist becomes zero. The whole block calls, and closes the group
-    /// of copies.
+impl Features {
+    /// Starts copying the first `rows` rows of a tile that is in order; what does not exist becomes zero. The whole block
+    /// calls, and closes the group of copies.
     #[inline(always)]
-    pub fn copy(&self, tile: Tile) {
-        let quads = tile.width / 4;
-        let whole = self.row + tile.rows <= self.rows && self.column + tile.width <= self.columns;
-        if self.vectors && whole {
-            let thread = opaque(thread::thread_idx()) % THREADS;
-            let (row, quad) = (thread / quads, thread % quads);
-            let from = (self.row + row) * self.columns + self.column + 4 * quad;
-            let step = THREADS / quads;
-            let mut more = 0;
-            while more < tile.rows {
-                let to = tile.at(row + more, 4 * quad);
-                shared::copy_async16(tile.view(0), to, &self.matrix, from + more * self.columns, 16);
-                more += step;
-            }
-        } else {
-            self.copy_rows(tile, tile.rows);
-        }
-    }
-
-    /// The same for the tile's first `rows` rows.
-    #[inline(always)]
-    pub fn copy_rows(&self, tile: Tile, rows: u32) {
+    pub fn copy<S: Size>(&self, tile: Tile, rows: u32) {
         let quads = tile.width / 4;
         let memory = tile.view(0);
         let mut index = opaque(thread::thread_idx());
@@ -250,21 +335,21 @@ impl Source {
             let (row, quad) = (index / quads, index % quads);
             let to = tile.at(row, 4 * quad);
             let (from_row, from_column) = (self.row + row, self.column + 4 * quad);
-            let inside = from_row < self.rows && from_column < self.columns;
+            let inside = from_row < self.batch && from_column < self.trunk;
             // Only an existing element's index is known to fit 32 bits.
-            let from = if inside { from_row * self.columns + from_column } else { 0 };
+            let from = if inside { from_row * self.trunk + from_column } else { 0 };
             if self.vectors {
-                shared::copy_async16(memory, to, &self.matrix, from, if inside { 16 } else { 0 });
+                shared::copy_async16(memory, to, &self.h, from, if inside { 16 } else { 0 });
             } else {
                 let mut e = 0;
                 while e < 4 {
-                    let exists = inside && from_column + e < self.columns;
+                    let exists = inside && from_column + e < self.trunk;
                     let (from, bytes) = if exists { (from + e, 4) } else { (0, 0) };
-                    shared::copy_async4(memory, to + e, &self.matrix, from, bytes);
+                    shared::copy_async4(memory, to + e, &self.h, from, bytes);
                     e += 1;
                 }
             }
-            index += THREADS;
+            index += S::THREADS;
         }
     }
 }

@@ -37,7 +37,7 @@ pub fn scales(terms: &[Vec<f64>; 4], groups: &[Vec<f64>], budgets: [f64; 4], max
 }
 
 /// Learning rate of update number t, from 1.
-pub fn learning_rate(lr: f64, warmup: f64, decay: f64, end: f64, t: f64) -> f64 {
+pub fn learning_rate(lr: f64, warmup: f64, decay: f64, end: f64, linear: bool, t: f64) -> f64 {
     if t <= warmup {
         return lr * t / warmup;
     }
@@ -45,5 +45,8 @@ pub fn learning_rate(lr: f64, warmup: f64, decay: f64, end: f64, t: f64) -> f64 
         return lr;
     }
     let x = ((t - warmup) / decay).min(1.0);
+    if linear {
+        return lr * (end + (1.0 - end) * (1.0 - x));
+    }
     lr * (end + (1.0 - end) * (1.0 + (std::f64::consts::PI * x).cos()) / 2.0)
 }
