@@ -10,6 +10,9 @@ use device::Bench;
 use gpu::kernels::market_count::MarketCount;
 use gpu::kernels::market_observe::MarketObserve;
 use gpu::kernels::market_step::MarketStep;
+use gpu::kernels::n_step::NStepWindow;
+use gpu::kernels::priority;
+use gpu::kernels::priority_tree::PriorityInsert;
 use gpu::kernels::sample_gather::ring;
 use gpu::market::{
     ACCOUNT_COUNTERS, ACCOUNT_VALUES, ActionLayout, BarColumns, BarSide, MarketParams, MarketTable, Mode,
@@ -139,6 +142,39 @@ fn collection(bench: &mut Bench) -> Result<(), ExecError> {
     bench.kernel(workload, values.bytes() + counters.bytes(), step)?;
     bench.kernel(workload, 4 * states.bytes(), observe)?;
     bench.kernel("ring counters", ring_words.bytes(), count)?;
+    // Windows of five steps, all of which are in the same episode.
+    const STEPS: u32 = 5;
+    let ages = bench.put("ages", &[STEPS; ENVIRONMENTS])?;
+    let window = NStepWindow {
+        environments,
+        steps: STEPS,
+        capacity,
+        stride: stride as u32,
+        gamma: params.gamma,
+        ring_words: ring_words.into(),
+        flags: flags.into(),
+        ages: ages.into(),
+        ring_rewards: ring_rewards.into(),
+        ring_discounts: ring_discounts.into(),
+        ring_next_states: ring_next_states.into(),
+    };
+    bench.kernel("4096 environments, n = 5", u64::from(STEPS) * states.bytes(), window)?;
+    let (groups, width) = (priority::groups(capacity), priority::width(capacity));
+    let leaves: Buf<f32> = bench.exec.alloc("leaves", CAPACITY)?;
+    let sums: Buf<f64> = bench.exec.alloc("sums", groups as usize)?;
+    let highest = bench.put("highest", &[1.0f32.to_bits()])?;
+    let insert = PriorityInsert {
+        inserted: environments,
+        pending: (STEPS - 1) * environments,
+        capacity,
+        groups,
+        width,
+        ring_words: ring_words.into(),
+        highest: highest.into(),
+        leaves: leaves.into(),
+        sums: sums.into(),
+    };
+    bench.kernel("4096 into 1048576", 2 * leaves.bytes(), insert)?;
     let whole = Throughput::Elements(u64::from(environments));
     bench.sequence(MarketStep::DECL.name, "collection step of 4096", whole, move |exec, _| {
         exec.launch(Lane::MAIN, &step)?;

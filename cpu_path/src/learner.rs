@@ -317,6 +317,7 @@ impl<T: Real> Learner<T> {
             clipped_high: mean(&evaluation.clipped_high),
             td: evaluation.td,
             cross_entropy: evaluation.cross_entropy,
+            iqn_loss: evaluation.iqn.map_or_else(Vec::new, |values| values.per_sample),
             skipped,
         })
     }

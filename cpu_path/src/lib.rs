@@ -35,6 +35,7 @@ pub mod ops;
 pub mod optimizer;
 pub mod pruning;
 mod real;
+pub mod replay;
 pub mod spectral;
 mod state;
 pub mod terms;

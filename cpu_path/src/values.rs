@@ -162,6 +162,8 @@ pub struct StepMetrics<T> {
     pub td: Vec<T>,
     /// Cross-entropy per sample, not importance-weighted, [batch].
     pub cross_entropy: Vec<T>,
+    /// Quantile loss of the IQN head per sample, not importance-weighted, [batch]; empty without that head.
+    pub iqn_loss: Vec<T>,
     /// Mean over batch and branches of Q of the taken actions.
     pub mean_q: f64,
     /// Fraction of the target mass strictly below the support.

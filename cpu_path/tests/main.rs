@@ -9,5 +9,6 @@ mod noisy;
 mod optimizer_cases;
 mod parts;
 mod parts_cases;
+mod replay;
 mod support;
 mod transition_cases;

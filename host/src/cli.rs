@@ -97,6 +97,9 @@ pub struct TrainArgs {
     /// Only the result.
     #[arg(long, short)]
     pub quiet: bool,
+    /// Time the sections of the training step, on the last steps of every epoch; needs a GPU.
+    #[arg(long)]
+    pub profile: bool,
     /// Where to run.
     #[command(flatten)]
     pub device: DeviceArgs,

@@ -30,6 +30,11 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     let stop = Stop::default();
     stop.on_signals()?;
     let gpu = open_gpu(&args.device)?;
+    if args.profile
+        && let Err(reason) = &gpu
+    {
+        bail!("--profile times the graphs of a GPU, and this run would be on the CPU: {reason}");
+    }
     let preset = if gpu.is_ok() { Config::gpu_preset() } else { Config::cpu_preset() };
     let mut config = configuration(&preset, args.config.as_deref(), &args.sets)?;
     if let Some(file) = &args.data {
@@ -55,7 +60,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     let files = RunFiles::create(args.run.as_deref())?;
     progress.line(&format!("run: {}", files.folder.display()));
 
-    let (mut agent, kernels) = agent(gpu, &config, &market, &args.device, &progress)?;
+    let (mut agent, kernels) = agent(gpu, &config, &market, &args.device, &progress, args.profile)?;
     progress.line(&format!("device: {}", agent.device()));
     let run = Run { config: &config, market: &market, files: &files, kernels, stop };
     let outcome = run.train(agent.as_mut(), &mut progress)?;
@@ -91,9 +96,10 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.collect.capacity = 1;
     config.collect.warmup = 1;
     config.collect.steps = 1;
+    config.replay = settings::Replay::default();
     let market = Market::of_record(&mut config, &checkpoint.market)?;
     let gpu = open_gpu(&args.device)?;
-    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true))?;
+    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     let report = market.report(&agent.backtest(args.part)?, args.part)?;
     if args.json {
@@ -210,11 +216,12 @@ fn agent<'a>(
     market: &'a Market,
     args: &DeviceArgs,
     progress: &Progress,
+    profile: bool,
 ) -> anyhow::Result<(Box<dyn Agent + 'a>, String)> {
     match gpu {
         Ok(exec) => {
             let matmul = backend(args);
-            Ok((Box::new(GpuAgent::new(config, market, exec, matmul)?), embedded::kernel_hash()))
+            Ok((Box::new(GpuAgent::new(config, market, exec, matmul, profile)?), embedded::kernel_hash()))
         }
         Err(reason) => {
             if args.device == DeviceChoice::Auto {

@@ -31,6 +31,8 @@ impl Lane {
     pub const IQL: Lane = Lane(5);
     /// The CQL loss beside the C51 loss.
     pub const CQL: Lane = Lane(6);
+    /// Importance weights after the sampling and priorities beside the optimizer, where the CQL loss never runs.
+    pub const REPLAY: Lane = Lane::CQL;
     /// The attention's context of the target network's rows, beside the online network's.
     pub const CONTEXT: Lane = Lane(7);
     /// The Mamba-2 block: folding, block, backward.

@@ -185,6 +185,11 @@ pub fn random_replay(memory: &mut impl Memory, shape: &StepShape, capacity: usiz
         (0..capacity).map(|i| if word(i, 3)[0] % 50 == 0 { 0.0 } else { 0.99 }).collect();
     memory.upload(replay.discounts, &discounts)?;
     memory.upload(replay.words, &[capacity as u64, 0])?;
+    if let Some(tree) = replay.priorities {
+        // Priorities of a run some way on: most are small.
+        let leaves: Vec<f32> = (0..capacity).map(|i| 0.02 + philox::uniform(word(i, 2)[1]).powi(3)).collect();
+        tree.set(memory, &leaves)?;
+    }
     Ok(replay)
 }
 

@@ -6,6 +6,7 @@ use crate::mamba::Mamba;
 use crate::model::ModelShape;
 use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
 use crate::pruning::Pruning;
+use crate::replay::Replay;
 use crate::schedule::Schedule;
 
 /// What is wrong with a configuration; the text names the key and the value.
@@ -342,6 +343,8 @@ pub struct Config {
     pub pruning: Pruning,
     /// Collection.
     pub collect: Collect,
+    /// Sampling from the replay ring, n-step returns.
+    pub replay: Replay,
     /// Split by time.
     pub split: Split,
     /// Market environment.
@@ -453,6 +456,7 @@ impl Config {
                 self.collect.capacity, self.collect.environments
             )));
         }
+        self.replay.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

@@ -1,8 +1,8 @@
 //! Shapes, hyper-parameters, the TOML configuration, and the flat parameter layout.
 //!
 //! Everything that several crates must agree on is declared here once: `model` (network shapes and where each tensor
-//! of the main network lies), `flat` (the one buffer of all networks), `config` (what a user may set) and `parts`
-//! (what may stand beside the C51 loss).
+//! of the main network lies), `flat` (the one buffer of all networks), `config` (what a user may set), `parts`
+//! (what may stand beside the C51 loss) and `replay` (sampling and n-step returns).
 
 pub mod config;
 pub mod flat;
@@ -11,6 +11,7 @@ pub mod model;
 pub mod noisy;
 pub mod parts;
 pub mod pruning;
+pub mod replay;
 pub mod schedule;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
@@ -20,4 +21,5 @@ pub use model::{Head, Layout, ModelShape, Tensor};
 pub use noisy::{NoisyLayer, NoisyLayout};
 pub use parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
 pub use pruning::Pruning;
+pub use replay::{Priority, Replay};
 pub use schedule::Schedule;

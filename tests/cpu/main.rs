@@ -2,6 +2,7 @@
 
 mod capture;
 mod coverage;
+mod host_replay;
 #[path = "../kernels/mod.rs"]
 mod kernels;
 mod recorded;

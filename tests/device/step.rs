@@ -86,6 +86,10 @@ impl Step {
         self.buffers.start_factors(exec)?;
         exec.upload(p.m, &zeros)?;
         exec.upload(p.v, &zeros)?;
+        if let Some(tree) = &self.replay.priorities {
+            // Every slot as a new transition.
+            tree.set(exec, &vec![1.0; tree.capacity])?;
+        }
         exec.upload(self.buffers.clock, &vec![0u64; self.buffers.clock.len()])?;
         exec.upload(self.buffers.adam, &vec![0u64; self.buffers.adam.len()])
     }
@@ -114,6 +118,11 @@ impl Step {
             buffers.extend(parts.iqn.iter().flat_map(|iqn| [iqn.taus, iqn.target_taus]));
         }
         buffers.extend(self.buffers.spectral.iter().flat_map(|spectral| [spectral.u, spectral.sigma]));
+        if let Some(tree) = &self.replay.priorities {
+            buffers.extend([tree.leaves, tree.chosen, self.buffers.batch.weights]);
+            bits.extend(self.exec.download(tree.sums).unwrap().iter().map(|x| x.to_bits()));
+            bits.extend(self.exec.download(tree.highest).unwrap().iter().map(|&x| u64::from(x)));
+        }
         for buffer in buffers {
             bits.extend(self.exec.download(buffer).unwrap().iter().map(|x| u64::from(x.to_bits())));
         }
@@ -242,6 +251,42 @@ fn the_graph_of_a_pruning_step_does_what_the_eager_step_does() {
         let zero = online[t.offset..t.offset + t.len()].iter().filter(|&&w| w == 0.0).count();
         let expected = config.pruning.zeros(59, t.len());
         assert_eq!((zero, counted as usize), (expected, expected), "{}", t.name);
+    }
+}
+
+/// Draws, weights and priorities too.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn eager_equals_replay_bit_for_bit_with_priorities() {
+    let mut alone = config(96, Precision::Tf32);
+    alone.replay.prioritized = true;
+    eager_equals_replay(&alone, Matmul::Rust);
+    eager_equals_replay(&alone, Matmul::CublasLt);
+    let mut all = with_parts(96, Precision::Tf32);
+    all.replay.prioritized = true;
+    all.replay.iqn_weight = 0.5;
+    eager_equals_replay(&all, Matmul::Rust);
+}
+
+/// After many steps of a graph the sums are those of the leaves, all of them positive.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn the_tree_is_exact_after_many_steps() {
+    let mut config = config(96, Precision::Fp32);
+    config.replay.prioritized = true;
+    let mut step = Step::new(&config, Matmul::Rust);
+    let graph = step.capture();
+    for _ in 0..5000 {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    let tree = step.replay.priorities.unwrap();
+    let leaves = step.exec.download(tree.leaves).unwrap();
+    assert!(leaves[..tree.capacity].iter().all(|&leaf| leaf > 0.0 && leaf.is_finite()));
+    assert!(leaves[..tree.capacity].iter().filter(|&&leaf| leaf != 1.0).count() > tree.capacity / 2);
+    for (group, sum) in leaves.chunks_exact(tree.width as usize).zip(step.exec.download(tree.sums).unwrap()) {
+        let expected: f64 = group.iter().map(|&leaf| f64::from(leaf)).sum();
+        // Up to 2^10 additions of positive f64.
+        assert!((sum - expected).abs() <= 2f64.powi(-43) * expected, "{sum}, expected {expected}");
     }
 }
 

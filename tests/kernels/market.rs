@@ -177,8 +177,14 @@ impl Collection {
 /// The used part of row `row`, after a check that the rest of it is zero.
 #[track_caller]
 pub fn state_row(rows: &[f32], row: usize) -> &[f32] {
-    let (used, rest) = rows[row * STRIDE..][..STRIDE].split_at(STATE);
-    same_bits("padding of a state row", rest, &[0.0; STRIDE - STATE]);
+    state_row_of(rows, row, STRIDE)
+}
+
+/// The same for rows of `stride` floats.
+#[track_caller]
+pub fn state_row_of(rows: &[f32], row: usize, stride: usize) -> &[f32] {
+    let (used, rest) = rows[row * stride..][..stride].split_at(STATE);
+    same_bits("padding of a state row", rest, &vec![0.0; stride - STATE]);
     used
 }
 

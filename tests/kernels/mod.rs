@@ -36,11 +36,15 @@ pub mod market;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod n_step;
 pub mod noisy;
 pub mod noisy_step;
 pub mod philox_fill;
+pub mod priority_sample;
+pub mod priority_tree;
 pub mod prune;
 pub mod regression;
+pub mod replay_step;
 pub mod sample_gather;
 pub mod select_action;
 pub mod spectral_norm;
@@ -105,8 +109,15 @@ macro_rules! for_each_body {
             noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
             prune { smallest_first, extreme_values, steps }
+            n_step { random_episodes, contract }
+            priority_sample {
+                slots_and_rows, no_empty_slot, edges_of_the_total, a_draw_on_an_edge, weights, no_total_shows,
+                c20_zero_leaves, c22_two_leaves_left
+            }
+            priority_tree { updates, skipped_steps, insertion, c24_duplicates_and_eps }
             regression { barrier, shuffle }
-            sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, contract }
+            replay_step { prioritized_n_step, all_parts, a_skipped_step_keeps_its_priorities, uniform_n_step }
+            sample_gather { indices_and_rows, uniform_frequencies, part_of_the_ring, without_the_newest, contract }
             select_action { as_the_reference, greedy_and_ties, frequencies }
             spectral_norm {
                 random_matrices, a_matrix_within_the_bound_keeps_its_bits, zero_gives_sigma_zero_and_keeps_u,

@@ -12,6 +12,7 @@ use super::{Backend, Outcome, filled, launch, put};
 struct Ring {
     stride: usize,
     capacity: usize,
+    pending: usize,
     counters: Buf<u64>,
     states: Buf<f32>,
     next_states: Buf<f32>,
@@ -53,6 +54,7 @@ impl Ring {
         Ok(Self {
             stride,
             capacity,
+            pending: 0,
             counters: put(b, "ring", &counters)?,
             states: put(b, "states", &rows(1.0))?,
             next_states: put(b, "next states", &rows(-1.0))?,
@@ -77,6 +79,7 @@ impl Ring {
                 batch: batch as u32,
                 stride: self.stride as u32,
                 capacity: self.capacity as u32,
+                pending: self.pending as u32,
                 seed,
                 clock_words: words.into(),
                 ring_words: self.counters.into(),
@@ -164,6 +167,36 @@ pub fn part_of_the_ring<B: Backend>(b: &mut B) -> Outcome {
             }
         }
         assert!(seen.iter().all(|&seen| seen), "of {size} slots, some are never drawn: {seen:?}");
+    }
+    Ok(())
+}
+
+/// The newest slots are never drawn, all others are, in a ring that fills and in a full one with its oldest slot anywhere.
+pub fn without_the_newest<B: Backend>(b: &mut B) -> Outcome {
+    let (capacity, pending) = (23, 6);
+    for (size, cursor) in [(7, 7), (22, 22), (23, 0), (23, 4), (23, 20)] {
+        let ring = Ring { pending, ..Ring::new(b, 4, capacity, size)? };
+        let mut counters = vec![0u64; ring::WORDS as usize];
+        counters[ring::SIZE as usize] = size as u64;
+        counters[ring::CURSOR as usize] = cursor as u64;
+        b.upload(ring.counters, &counters)?;
+        let mut seen = vec![false; capacity];
+        for step in 0..10 {
+            let got = ring.sample(b, 33, 5, step)?;
+            for (i, &index) in got.indices.iter().enumerate() {
+                let places = (size as u64, capacity as u64, cursor as u64);
+                let expected = reference::complete_slot((5, step, i as u32), places, pending as u64);
+                assert_eq!(u64::from(index), expected, "{size} written, cursor {cursor}: sample {i}");
+                same_bits("reward", &[got.rewards[i]], &[index as f32 + 0.25]);
+                seen[index as usize] = true;
+            }
+        }
+        // How many steps ago a slot was written; of the ring's last turn, the newest one is just before the cursor.
+        for (slot, &seen) in seen.iter().enumerate() {
+            let newest = (cursor + capacity - 1 - slot) % capacity < pending;
+            let written = slot < size;
+            assert_eq!(seen, written && !newest, "{size} written, cursor {cursor}: slot {slot}");
+        }
     }
     Ok(())
 }

@@ -156,7 +156,7 @@ fn load_matrices(y: Out<u32>) {
     let (lane, words) = (thread::lane(), shared::array::<u32>(0, 128));
     for i in 0..4 {
         let word = 4 * lane + i;
-        words.set(word, 2 * word | (2 * word + 1) << 16);
+        words.set(word, (2 * word) | ((2 * word + 1) << 16));
     }
     thread::sync(); // the elements, each its own index, are there
     let row = 8 * (lane / 8 % 2 * 8 + lane % 8) + 4 * (lane / 16);

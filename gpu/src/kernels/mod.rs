@@ -19,8 +19,12 @@ pub mod mamba;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
+pub mod n_step;
 pub mod noisy;
 pub mod philox_fill;
+pub mod priority;
+pub mod priority_sample;
+pub mod priority_tree;
 pub mod prune;
 pub mod regression;
 pub mod sample_gather;
@@ -149,6 +153,11 @@ pub const KERNELS: &[&KernelDecl] = &[
     &prune::PruneBegin::DECL,
     &prune::PruneDigits::DECL,
     &prune::PruneTies::DECL,
+    &n_step::NStepWindow::DECL,
+    &priority_sample::ImportanceWeights::DECL,
+    &priority_sample::PrioritySample::DECL,
+    &priority_tree::PriorityInsert::DECL,
+    &priority_tree::PriorityUpdate::DECL,
     &regression::DivergingBarrier::DECL,
     &regression::DivergingShuffle::DECL,
     &sample_gather::SampleGather::DECL,

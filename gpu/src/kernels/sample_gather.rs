@@ -1,11 +1,12 @@
 //! Draws a uniform batch from the replay ring and gathers it, in one launch.
 //!
 //! One warp per sample. index_i = floor(u_i * size), u_i from 64 Philox bits keyed by (seed, step, i), with
-//! replacement. Rows are copied 16 bytes a lane: the online network reads x as [2B, stride] (states, then next
+//! replacement. The newest `pending` slots, whose n-step windows are not complete, are left out. Rows are copied 16 bytes a lane: the online network reads x as [2B, stride] (states, then next
 //! states), the target network its second half.
 
 use cuda_std::prelude::*;
 
+use crate::market::ring_slot;
 use crate::{clock, philox};
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -25,7 +26,7 @@ pub mod ring {
 pub const SAMPLES_PER_BLOCK: u32 = 8;
 
 /// Uniform sampling and gather. `stride` (floats) is the row stride of states, next_states and x, a multiple of 4;
-/// `ring_size` must be positive. Weights are 1: uniform sampling needs no correction.
+/// the ring must hold more than `pending` transitions. Weights are 1: uniform sampling needs no correction.
 #[kernel(
     block = 256,
     grid = batch.div_ceil(8),
@@ -33,6 +34,7 @@ pub const SAMPLES_PER_BLOCK: u32 = 8;
         batch > 0,
         stride % 4 == 0,
         capacity > 0,
+        pending < capacity,
         // Elements have 32-bit indices: a larger ring would be read from its beginning again.
         (capacity as u64) * (stride as u64) <= 0x1_0000_0000,
         clock_words.len() >= clock::WORDS as usize,
@@ -54,6 +56,8 @@ pub fn sample_gather(
     batch: u32,
     stride: u32,
     capacity: u32,
+    /// Newest slots that must not be drawn.
+    pending: u32,
     seed: u64,
     clock_words: In<u64>,
     ring_words: In<u64>,
@@ -75,21 +79,46 @@ pub fn sample_gather(
         let word = philox::draw(seed, clock_words.get(clock::STEP), philox::Stream::Sample, sample, 0);
         let size = ring_words.get(ring::SIZE);
         // A damaged counter must not read beyond the ring: the bound is exact for every valid one.
-        let written = if size < capacity as u64 { size } else { capacity as u64 };
-        let slot = philox::below(word[0], word[1], written) as u32;
-        let vectors = stride / 4;
-        let mut v = lane;
-        while v < vectors {
-            x.set4(sample * stride + 4 * v, states.get4(slot * stride + 4 * v));
-            x.set4((batch + sample) * stride + 4 * v, next_states.get4(slot * stride + 4 * v));
-            v += 32;
+        let written = if size < capacity as u64 { size as u32 } else { capacity };
+        let complete = written.saturating_sub(pending);
+        let mut slot = philox::below(word[0], word[1], complete as u64) as u32;
+        if pending > 0 && written == capacity {
+            // Counted from the oldest slot, which is where the next step writes.
+            slot = ring_slot(ring_words.get(ring::CURSOR), slot, capacity);
         }
+        // On their way beside the rows.
+        let (action, reward) = (ring_actions.get(slot), ring_rewards.get(slot));
+        let discount = ring_discounts.get(slot);
+        gather_rows(stride, (&states, &next_states), slot, &x, sample, batch + sample);
         if lane == 0 {
-            actions.set(sample, ring_actions.get(slot));
-            rewards.set(sample, ring_rewards.get(slot));
-            discounts.set(sample, ring_discounts.get(slot));
+            actions.set(sample, action);
+            rewards.set(sample, reward);
+            discounts.set(sample, discount);
             weights.set(sample, 1.0);
             indices.set(sample, slot);
         }
+    }
+}
+
+/// A warp copies s and s' of a slot into two rows of x.
+///
+/// Element by element: an array that moves as a whole becomes a copy from memory to memory in pieces of 8 bytes, each of
+/// which waits for the store before it.
+#[inline(always)]
+pub(super) fn gather_rows(
+    stride: u32,
+    (states, next_states): (&In<f32>, &In<f32>),
+    slot: u32,
+    x: &Out<f32>,
+    row: u32,
+    next_row: u32,
+) {
+    let mut v = 4 * thread::lane();
+    while v < stride {
+        let [a, b, c, d] = states.get4(slot * stride + v);
+        let [e, f, g, h] = next_states.get4(slot * stride + v);
+        x.set4(row * stride + v, [a, b, c, d]);
+        x.set4(next_row * stride + v, [e, f, g, h]);
+        v += 128;
     }
 }

@@ -13,6 +13,7 @@ pub mod nodes;
 pub mod pinned;
 pub mod stream;
 pub mod system;
+pub mod timed;
 
 pub use capture::Timing;
 pub use device::Gpu;
@@ -23,3 +24,4 @@ pub use memory::MemoryReport;
 pub use nodes::{Node, NodeKind};
 pub use pinned::Pinned;
 pub use system::{DriverVersion, GpuProperties};
+pub use timed::TimedGraphs;

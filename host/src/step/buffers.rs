@@ -13,6 +13,7 @@ use crate::exec::Memory;
 use crate::step::noisy::NoiseBuffers;
 use crate::step::parts::{PartBuffers, SpectralBuffers};
 use crate::step::prune::PruneBuffers;
+use crate::step::replay::Priorities;
 use crate::step::shape::StepShape;
 
 /// Flat parameter-shaped buffers, `[flat.len]` each; the main network comes first.
@@ -129,12 +130,16 @@ pub struct Replay {
     pub next_states: Buf<f32>,
     /// One byte per branch `[capacity]`.
     pub actions: Buf<u64>,
-    /// r_n `[capacity]`.
+    /// r_n: the rewards of the window so far, discounted `[capacity]`.
     pub rewards: Buf<f32>,
     /// gamma^m (1 - terminated) `[capacity]`.
     pub discounts: Buf<f32>,
     /// Size and cursor.
     pub words: Buf<u64>,
+    /// Newest slots that must not be drawn, because their n-step windows are not complete: (n - 1) E.
+    pub pending: usize,
+    /// The tree, where sampling is prioritized.
+    pub priorities: Option<Priorities>,
 }
 
 impl Replay {
@@ -148,6 +153,11 @@ impl Replay {
             rewards: memory.alloc("replay.rewards", capacity)?,
             discounts: memory.alloc("replay.discounts", capacity)?,
             words: memory.alloc("replay.words", ring::WORDS as usize)?,
+            pending: 0,
+            priorities: match shape.replay.prioritized {
+                true => Some(Priorities::alloc(memory, capacity, shape.batch)?),
+                false => None,
+            },
         })
     }
 }

@@ -1,7 +1,8 @@
 //! A collection step as a sequence of launches: act with the online network, move every environment one bar, insert
 //! the transitions into the replay ring. One graph launch per step of all environments, like the training step.
 //!
-//! A backtest is the same sequence with one environment, epsilon 0, a ring of one slot and a log of every bar.
+//! A backtest is the same sequence with one environment, epsilon 0, a ring of one slot, single steps and a log of every
+//! bar.
 
 use cuda_std::Buf;
 use gpu::clock;
@@ -19,6 +20,7 @@ use crate::step::buffers::{Activations, Replay};
 use crate::step::mamba::{self, MambaForwardBuffers};
 use crate::step::network::{Network, View};
 use crate::step::noisy::NoiseBuffers;
+use crate::step::replay::{self, Windows};
 use crate::step::shape::StepShape;
 
 /// The market's bars in device memory; one copy serves all environments and parts.
@@ -71,6 +73,8 @@ pub struct Collector {
     pub log_rows: usize,
     /// Number of start bars.
     starts_len: usize,
+    /// Discount of one step.
+    gamma: f64,
     /// The market.
     table: TableBuffers,
     /// Where transitions go.
@@ -88,6 +92,8 @@ pub struct Collector {
     pub actions: Buf<u64>,
     /// End flags of the last step `[E]`.
     pub flags: Buf<u32>,
+    /// Steps of each running episode, counted up to n `[E]`.
+    pub ages: Buf<u32>,
     /// Q values `[E, sum n_d]`.
     pub q: Buf<f32>,
     activations: Activations,
@@ -140,6 +146,7 @@ impl Collector {
             environments: e,
             log_rows: input.log_rows,
             starts_len: starts.len(),
+            gamma: input.params.gamma,
             table: input.table,
             replay,
             params: filled(memory, &format!("{name}.params"), &input.params.words())?,
@@ -150,6 +157,7 @@ impl Collector {
             states: memory.alloc(&format!("{name}.states"), e * shape.stride)?,
             actions: memory.alloc(&format!("{name}.actions"), e)?,
             flags: memory.alloc(&format!("{name}.flags"), e)?,
+            ages: memory.alloc(&format!("{name}.ages"), e)?,
             q: memory.alloc(&format!("{name}.q"), e * shape.actions)?,
             activations: Activations::alloc(memory, shape, e, name)?,
             attention: match shape.parts.attention.enabled {
@@ -257,6 +265,14 @@ impl Collector {
             },
         )?;
         exec.launch(Lane::MAIN, &self.observe(shape, 1))?;
+        let windows = Windows {
+            environments: self.environments,
+            steps: shape.replay.n_step,
+            gamma: self.gamma,
+            flags: self.flags,
+            ages: self.ages,
+        };
+        replay::insert(exec, shape, &self.replay, &windows)?;
         exec.launch(
             Lane::MAIN,
             &MarketCount {

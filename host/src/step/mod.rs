@@ -11,6 +11,7 @@ pub mod noisy;
 pub mod parts;
 pub mod prune;
 pub mod record;
+pub mod replay;
 pub mod shape;
 pub mod update;
 
@@ -18,4 +19,5 @@ pub use buffers::{Activations, Replay, StepBuffers};
 pub use collect::{Collector, CollectorInput, TableBuffers};
 pub use prune::record_pruning;
 pub use record::{Section, record, record_section};
+pub use replay::Priorities;
 pub use shape::{Matmul, StepShape};

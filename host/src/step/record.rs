@@ -7,7 +7,6 @@
 use gpu::kernels::c51_loss::{C51Loss, C51LossWide};
 use gpu::kernels::cql_loss::{CqlLoss, CqlLossWide};
 use gpu::kernels::learner_signals::sample;
-use gpu::kernels::sample_gather::SampleGather;
 use gpu::kernels::spectral_norm::{SpectralColumns, SpectralRows, SpectralScale};
 
 use crate::error::ExecError;
@@ -15,6 +14,7 @@ use crate::exec::{Exec, Lane};
 use crate::step::buffers::{Replay, StepBuffers, TermBuffers};
 use crate::step::network::{Network, Planes, View};
 use crate::step::parts::SpectralBuffers;
+use crate::step::replay::{join_weights, sample_batch};
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
 use crate::step::{attention, iql, iqn, mamba, noisy};
@@ -22,7 +22,7 @@ use crate::step::{attention, iql, iqn, mamba, noisy};
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Index sampling and gather.
+    /// Index sampling and gather, importance weights.
     Sample,
     /// Spectral norm of the online trunk.
     Spectral,
@@ -34,7 +34,7 @@ pub enum Section {
     Aux,
     /// Data and weight gradients of the C51 and CQL terms, of the attention and of the Mamba-2 block.
     Backward,
-    /// Norms, budgets, Adam, EMA, signals.
+    /// Norms, budgets, Adam, EMA, priorities, signals.
     Update,
 }
 
@@ -110,6 +110,7 @@ pub fn record<E: Exec>(
         exec.after(Lane::MAIN, Lane::GRADIENT)?;
     }
     features(exec, shape, b)?;
+    join_weights(exec, replay)?;
     if let Some(parts) = &b.parts
         && let Some(iqn) = &parts.iqn
     {
@@ -134,7 +135,7 @@ pub fn record<E: Exec>(
             }
         }
     }
-    update(exec, shape, b)
+    update(exec, shape, b, replay)
 }
 
 /// One section alone; each begins and ends on the main lane.
@@ -146,7 +147,11 @@ pub fn record_section<E: Exec>(
     section: Section,
 ) -> Result<(), ExecError> {
     match section {
-        Section::Sample => replay.map_or(Ok(()), |replay| sample_batch(exec, shape, b, replay)),
+        Section::Sample => {
+            let Some(drawn) = replay else { return Ok(()) };
+            sample_batch(exec, shape, b, drawn)?;
+            join_weights(exec, replay)
+        }
         Section::Spectral => exec_spectral(exec, shape, b, Lane::MAIN),
         Section::Forward => {
             attention::fold(exec, shape, b)?;
@@ -179,38 +184,8 @@ pub fn record_section<E: Exec>(
             Ok(())
         }
         Section::Backward => backward(exec, shape, b),
-        Section::Update => update(exec, shape, b),
+        Section::Update => update(exec, shape, b, replay),
     }
-}
-
-fn sample_batch<E: Exec>(
-    exec: &mut E,
-    shape: &StepShape,
-    b: &StepBuffers,
-    replay: &Replay,
-) -> Result<(), ExecError> {
-    exec.launch(
-        Lane::MAIN,
-        &SampleGather {
-            batch: shape.batch as u32,
-            stride: shape.stride as u32,
-            capacity: replay.capacity as u32,
-            seed: shape.seed,
-            clock_words: b.clock.into(),
-            ring_words: replay.words.into(),
-            states: replay.states.into(),
-            next_states: replay.next_states.into(),
-            ring_actions: replay.actions.into(),
-            ring_rewards: replay.rewards.into(),
-            ring_discounts: replay.discounts.into(),
-            x: b.batch.x.into(),
-            actions: b.batch.actions.into(),
-            rewards: b.batch.rewards.into(),
-            discounts: b.batch.discounts.into(),
-            weights: b.batch.weights.into(),
-            indices: b.batch.indices.into(),
-        },
-    )
 }
 
 /// Power iteration and scaling of the online trunk's weights, in place, on `lane`.

@@ -86,6 +86,8 @@ pub struct StepShape {
     pub seed: u64,
     /// Rows of the history buffer.
     pub history: usize,
+    /// Priorities and n-step returns.
+    pub replay: settings::Replay,
 }
 
 impl StepShape {
@@ -190,6 +192,7 @@ impl StepShape {
             matmul,
             seed: config.train.seed,
             history: Self::HISTORY,
+            replay: config.replay.clone(),
             layout,
             flat,
             parts,

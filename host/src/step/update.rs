@@ -1,4 +1,4 @@
-//! The end of a step: norms, budgets and clips, the optimizer, the target, the signals.
+//! The end of a step: norms, budgets and clips, the optimizer, the target, the priorities, the signals.
 
 use gpu::kernels::adam_ema::AdamEma;
 use gpu::kernels::adam_groups::AdamGroups;
@@ -11,20 +11,31 @@ use settings::Flat;
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Lane};
-use crate::step::buffers::StepBuffers;
+use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::parts::PartBuffers;
+use crate::step::replay::update_priorities;
 use crate::step::shape::StepShape;
 
 /// Begins and ends on the main lane.
-pub fn update<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub fn update<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: Option<&Replay>,
+) -> Result<(), ExecError> {
     match &b.parts {
-        Some(parts) => groups(exec, shape, b, parts),
-        None => plain(exec, shape, b),
+        Some(parts) => groups(exec, shape, b, parts, replay),
+        None => plain(exec, shape, b, replay),
     }
 }
 
 /// One term, one group: the norm's first stage, then Adam, which adds it up.
-fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+fn plain<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: Option<&Replay>,
+) -> Result<(), ExecError> {
     let (len, p) = (shape.layout.len as u32, &b.parameters);
     if shape.whole_gradient() {
         let norm = GradientNorm {
@@ -50,6 +61,7 @@ fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
         };
         exec.launch(Lane::MAIN, &reduce)?;
     }
+    let prioritized = update_priorities(exec, shape, b, replay)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let signals = StepSignals {
         batch: shape.batch as u32,
@@ -73,6 +85,9 @@ fn plain<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
         target: p.target.into(),
     };
     exec.launch(Lane::MAIN, &adam)?;
+    if prioritized {
+        exec.after(Lane::MAIN, Lane::REPLAY)?;
+    }
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }
 
@@ -82,6 +97,7 @@ fn groups<E: Exec>(
     shape: &StepShape,
     b: &StepBuffers,
     parts: &PartBuffers,
+    replay: Option<&Replay>,
 ) -> Result<(), ExecError> {
     let (main, trunk, p) = (shape.layout.len as u32, shape.trunk_len() as u32, &b.parameters);
     let (full, partial) = (shape.full_terms() as u32, shape.trunk_terms() as u32);
@@ -117,6 +133,7 @@ fn groups<E: Exec>(
         scales: parts.scales.into(),
     };
     exec.launch(Lane::MAIN, &scales)?;
+    let prioritized = update_priorities(exec, shape, b, replay)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let signals = LearnerSignals {
         batch: shape.batch as u32,
@@ -149,5 +166,8 @@ fn groups<E: Exec>(
         target: p.target.into(),
     };
     exec.launch(Lane::MAIN, &adam)?;
+    if prioritized {
+        exec.after(Lane::MAIN, Lane::REPLAY)?;
+    }
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }

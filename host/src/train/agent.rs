@@ -3,6 +3,7 @@
 use gpu::market::LogRow;
 
 use crate::train::Stop;
+use crate::train::profiler::StepProfile;
 
 /// Which part of the bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -99,6 +100,10 @@ pub trait Agent {
     fn set_parameters(&mut self, online: &[f32], target: &[f32]) -> anyhow::Result<()>;
     /// Fraction of pruned weights of each matrix, by name; empty without pruning.
     fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>>;
+    /// Times of the last training steps' sections, where the agent was made to take them.
+    fn profile(&mut self) -> anyhow::Result<Option<StepProfile>> {
+        Ok(None)
+    }
     /// Steps skipped in a row up to now.
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64>;
 }

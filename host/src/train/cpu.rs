@@ -1,81 +1,16 @@
 //! The agent on the CPU: candle's learner, the same environment functions, a replay in host memory.
 
 use anyhow::{Context, bail};
-use cpu_path::{C51Batch, CpuLearner, StepMetrics};
+use cpu_path::{CpuLearner, StepMetrics};
 use gpu::kernels::noisy;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
-use settings::{Config, NoisyLayout};
+use settings::{Config, NoisyLayout, Priority};
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
-
-/// A ring of transitions in host memory, sampled uniformly with the device's generator.
-struct HostReplay {
-    capacity: usize,
-    state: usize,
-    states: Vec<f32>,
-    next_states: Vec<f32>,
-    actions: Vec<u64>,
-    rewards: Vec<f32>,
-    discounts: Vec<f32>,
-    size: usize,
-    cursor: usize,
-}
-
-impl HostReplay {
-    fn new(capacity: usize, state: usize) -> Self {
-        Self {
-            capacity,
-            state,
-            states: vec![0.0; capacity * state],
-            next_states: vec![0.0; capacity * state],
-            actions: vec![0; capacity],
-            rewards: vec![0.0; capacity],
-            discounts: vec![0.0; capacity],
-            size: 0,
-            cursor: 0,
-        }
-    }
-
-    fn insert(&mut self, states: &[f32], actions: &[u64], step: &Transitions) {
-        for e in 0..actions.len() {
-            let (at, s) = (self.cursor, self.state);
-            self.states[at * s..][..s].copy_from_slice(&states[e * s..][..s]);
-            self.next_states[at * s..][..s].copy_from_slice(&step.next_states[e * s..][..s]);
-            self.actions[at] = actions[e];
-            self.rewards[at] = step.rewards[e];
-            self.discounts[at] = step.discounts[e];
-            self.cursor = (self.cursor + 1) % self.capacity;
-            self.size = (self.size + 1).min(self.capacity);
-        }
-    }
-
-    /// The same indices as the kernel `sample_gather` draws for this seed, step and size; no quantile samples.
-    fn sample(&self, batch: usize, branches: usize, seed: u64, step: u64) -> C51Batch<f32> {
-        let s = self.state;
-        let mut out = C51Batch {
-            states: Vec::with_capacity(batch * s),
-            next_states: Vec::with_capacity(batch * s),
-            actions: Vec::with_capacity(batch * branches),
-            rewards: Vec::with_capacity(batch),
-            discounts: Vec::with_capacity(batch),
-            weights: vec![1.0; batch],
-            ..C51Batch::default()
-        };
-        for i in 0..batch {
-            let word = philox::draw(seed, step, philox::Stream::Sample, i as u32, 0);
-            let slot = philox::below(word[0], word[1], self.size as u64) as usize;
-            out.states.extend_from_slice(&self.states[slot * s..][..s]);
-            out.next_states.extend_from_slice(&self.next_states[slot * s..][..s]);
-            out.actions.extend((0..branches).map(|d| action::branch(self.actions[slot], d as u32)));
-            out.rewards.push(self.rewards[slot]);
-            out.discounts.push(self.discounts[slot]);
-        }
-        out
-    }
-}
+use crate::train::replay::{Draw, HostReplay};
 
 /// The quantile samples of a step, draw for draw those of the device: [batch, samples], one draw per element.
 fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
@@ -142,7 +77,7 @@ impl<'a> CpuAgent<'a> {
             environments,
             states,
             transitions: Transitions::new(e, s),
-            replay: HostReplay::new(config.collect.capacity, s),
+            replay: HostReplay::new(&config.replay, config.collect.capacity, s, e, market.params.gamma),
             train_step: 0,
             collect_step: 0,
             factors: NoisyLayout::new(&config.model).factors,
@@ -203,7 +138,7 @@ impl Agent for CpuAgent<'_> {
         stop: &Stop,
         progress: &mut dyn FnMut(usize),
     ) -> anyhow::Result<Vec<StepRow>> {
-        if self.replay.size == 0 {
+        if self.replay.complete() == 0 && !stop.asked() {
             bail!("training before any transition was collected");
         }
         let (batch, branches) = (self.config.train.batch, self.config.model.branches.len());
@@ -213,7 +148,7 @@ impl Agent for CpuAgent<'_> {
                 break;
             }
             let (seed, step) = (self.config.train.seed, self.train_step);
-            let mut sample = self.replay.sample(batch, branches, seed, step);
+            let Draw { batch: mut sample, slots } = self.replay.sample(batch, branches, seed, step);
             let iqn = &self.config.iqn;
             if iqn.enabled {
                 sample.taus = taus(batch * iqn.samples, seed, step, philox::Stream::IqnTau);
@@ -225,6 +160,13 @@ impl Agent for CpuAgent<'_> {
             }
             let metrics = self.learner.train_step(&sample).context("training step")?;
             self.train_step += 1;
+            if !metrics.skipped {
+                let c51 = match self.config.replay.priority {
+                    Priority::Td => &metrics.td,
+                    Priority::CrossEntropy => &metrics.cross_entropy,
+                };
+                self.replay.update(&slots, c51, &metrics.iqn_loss);
+            }
             rows.push(StepRow {
                 loss: metrics.loss as f32,
                 td: metrics.td.iter().sum::<f32>() / batch as f32,

@@ -17,6 +17,7 @@ use crate::step::{
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
+use crate::train::profiler::{Profiler, StepProfile};
 
 /// Graph launches between two looks at the device: enough that the host is never waited for.
 const CHUNK: usize = 250;
@@ -39,6 +40,8 @@ pub struct GpuAgent {
     /// The training step that begins with a pruning.
     pruning_graph: Option<Graph>,
     collect_graph: Graph,
+    /// Times the last steps of an epoch.
+    profiler: Option<Profiler>,
     backtests: Vec<Backtest>,
     /// Training steps begun since the start.
     steps: u64,
@@ -48,11 +51,20 @@ pub struct GpuAgent {
 
 impl GpuAgent {
     /// Allocates everything, runs each sequence once eagerly, captures the graphs, then sets the initial parameters.
-    pub fn new(config: &Config, market: &Market, mut exec: CudaExec, matmul: Matmul) -> anyhow::Result<Self> {
+    ///
+    /// With `profile` the last steps of every epoch are timed ([`Agent::profile`]).
+    pub fn new(
+        config: &Config,
+        market: &Market,
+        mut exec: CudaExec,
+        matmul: Matmul,
+        profile: bool,
+    ) -> anyhow::Result<Self> {
         StepShape::check_supported(config)?;
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
-        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?;
+        let pending = config.replay.pending(config.collect.environments);
+        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
         let table = TableBuffers::upload(&mut exec, &market.table)?;
         let input = CollectorInput {
             params: &market.params,
@@ -68,6 +80,8 @@ impl GpuAgent {
         // the same decisions whatever cuBLASLt is installed.
         let mut backtest_shape = StepShape::new(config, Matmul::Rust);
         backtest_shape.precision = settings::Precision::Fp32;
+        // Nothing is drawn from a backtest's ring.
+        backtest_shape.replay = settings::Replay::default();
         let online = buffers.parameters.online;
         let mut backtests = Vec::new();
         for part in [PartName::Train, PartName::Validation, PartName::Test] {
@@ -105,6 +119,10 @@ impl GpuAgent {
         };
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
+        let profiler = match profile {
+            true => Some(Profiler::new(&mut exec, &shape, &buffers, &replay)?),
+            false => None,
+        };
         exec.seal();
         let description = format!(
             "{} ({:?}, products by {matmul:?})",
@@ -119,6 +137,7 @@ impl GpuAgent {
             train_graph,
             pruning_graph,
             collect_graph,
+            profiler,
             backtests,
             steps: 0,
             description,
@@ -204,7 +223,8 @@ fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
 fn reset(exec: &mut CudaExec, collector: &Collector) -> anyhow::Result<()> {
     exec.upload(collector.values, &vec![0.0f64; collector.values.len()])?;
     exec.upload(collector.counters, &vec![0u32; collector.counters.len()])?;
-    exec.upload(collector.replay.words, &vec![0u64; collector.replay.words.len()])?;
+    exec.upload(collector.ages, &vec![0u32; collector.ages.len()])?;
+    collector.replay.clear(exec)?;
     exec.upload(collector.log, &vec![0.0f64; collector.log.len()])?;
     Ok(())
 }
@@ -232,10 +252,18 @@ impl Agent for GpuAgent {
         progress: &mut dyn FnMut(usize),
     ) -> anyhow::Result<Vec<StepRow>> {
         let mut rows = Vec::with_capacity(steps);
+        let begun = self.steps;
         while rows.len() < steps && !stop.asked() {
             let chunk = CHUNK.min(steps - rows.len());
             for step in self.steps..self.steps + chunk as u64 {
                 let pruning = self.pruning_graph.as_ref().filter(|_| self.shape.pruning.due(step));
+                let left = (begun + steps as u64 - step) as usize;
+                if pruning.is_none()
+                    && let Some(profiler) = &mut self.profiler
+                    && profiler.step(&mut self.exec, left)?
+                {
+                    continue;
+                }
                 pruning.unwrap_or(&self.train_graph).replay(&mut self.exec)?;
             }
             self.steps += chunk as u64;
@@ -282,6 +310,10 @@ impl Agent for GpuAgent {
         let zeros = self.exec.download(pruning.zeros)?;
         let matrices = Pruning::matrices(&self.shape.layout).zip(zeros);
         Ok(matrices.map(|(t, zeros)| (t.name.clone(), f64::from(zeros) / t.len() as f64)).collect())
+    }
+
+    fn profile(&mut self) -> anyhow::Result<Option<StepProfile>> {
+        self.profiler.as_mut().map_or(Ok(None), |profiler| profiler.take(&self.exec))
     }
 
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {

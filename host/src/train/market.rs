@@ -53,6 +53,7 @@ impl Market {
         let loaded = load(&config.data)?;
         let options = PrepareOptions {
             window: config.market.window,
+            n_step: config.replay.n_step,
             split: SplitOptions {
                 train: config.split.train,
                 validation: config.split.validation,

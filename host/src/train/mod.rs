@@ -6,7 +6,9 @@ pub mod cpu;
 pub mod gpu;
 pub mod market;
 pub mod metrics;
+pub mod profiler;
 pub mod progress;
+pub mod replay;
 pub mod run;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use crate::train::agent::{Agent, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance, write_atomically};
 use crate::train::market::Market;
 use crate::train::metrics::Metrics;
+use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
 
 /// Files of a run.
@@ -106,6 +107,14 @@ struct EpochRow {
 struct SparsityRow {
     epoch: usize,
     tensors: BTreeMap<String, f64>,
+}
+
+/// Times of an epoch's last training steps.
+#[derive(Debug, Serialize)]
+struct ProfileRow<'a> {
+    epoch: usize,
+    #[serde(flatten)]
+    profile: &'a StepProfile,
 }
 
 /// How a run ended.
@@ -212,6 +221,10 @@ impl Run<'_> {
                 metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
             }
             progress.line(&row.text(config.train.epochs));
+            if let Some(profile) = agent.profile()? {
+                metrics.write("profile", &ProfileRow { epoch, profile: &profile })?;
+                progress.line(&profile.text());
+            }
         }
         progress.end();
         let Some(best) = best else {
