@@ -5,8 +5,8 @@
 //! parameters by the flat [`settings::Layout`] that the kernels use, so parameters, gradients and moments of the
 //! two paths can be compared element by element.
 //!
-//! Map: `network` is the forward pass (with `attention` and the `glu` heads), `noisy` the heads' noise, `distribution` what is
-//! read from it without a gradient; `c51`, `cql`, `iqn` and `iql` are the losses, `terms` their shares of the gradient, `spectral` the
+//! Map: `network` is the forward pass (with `attention`, `mamba` and the `glu` heads), `noisy` the heads' noise, `distribution`
+//! what is read from it without a gradient; `c51`, `cql`, `iqn` and `iql` are the losses, `terms` their shares of the gradient, `spectral` the
 //! limit on the trunk, `pruning` its masks; `group` is a set of parameters with an Adam of its own, `networks` all of them with the target,
 //! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step. A
 //! further loss term is a module beside `c51` and, if it has a network of its own, one more [`settings::Group`].
@@ -26,6 +26,7 @@ mod init;
 pub mod iql;
 pub mod iqn;
 mod learner;
+pub mod mamba;
 pub mod network;
 mod networks;
 pub mod noisy;

@@ -35,8 +35,10 @@ impl Lane {
     pub const REPLAY: Lane = Lane::CQL;
     /// The attention's context of the target network's rows, beside the online network's.
     pub const CONTEXT: Lane = Lane(7);
+    /// The Mamba-2 block: folding, block, backward.
+    pub const MAMBA: Lane = Lane(16);
     /// Most lanes a step may use.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 
     /// Which lane's kernels come first where there is no room for all: the lower number. The IQN head has the longest
     /// kernels and nothing waits for it but the update.
@@ -67,6 +69,7 @@ impl fmt::Display for Lane {
             5 => write!(f, "lane iql"),
             6 => write!(f, "lane cql"),
             7 => write!(f, "lane context"),
+            16 => write!(f, "lane mamba"),
             d @ 8..16 => write!(f, "lane branch{}", d - 8),
             other => write!(f, "lane {other}"),
         }

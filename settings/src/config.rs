@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mamba::Mamba;
 use crate::model::ModelShape;
 use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
 use crate::pruning::Pruning;
@@ -332,6 +333,8 @@ pub struct Config {
     pub iql: Iql,
     /// Temporal attention.
     pub attention: Attention,
+    /// Mamba-2 block over the window's bars.
+    pub mamba: Mamba,
     /// Spectral norm of the trunk.
     pub spectral: Spectral,
     /// Shares of the terms in the gradient.
@@ -381,6 +384,7 @@ impl Config {
             iqn: self.iqn.clone(),
             iql: self.iql.clone(),
             attention: self.attention.clone(),
+            mamba: self.mamba.clone(),
             spectral: self.spectral.clone(),
             budgets: self.budgets.clone(),
         }

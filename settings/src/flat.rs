@@ -3,7 +3,8 @@
 use crate::model::{Builder, Layout, ModelShape, Tensor};
 use crate::parts::Parts;
 
-/// Parameters that are clipped by one norm and updated as one.
+/// Parameters that are clipped by one norm and updated as one. Initial values are drawn from streams that are numbered as
+/// the variants are, so a new one comes last here; [`Group::ALL`] is the order in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Trunk and heads.
@@ -16,11 +17,14 @@ pub enum Group {
     IqlHigh,
     /// V_low.
     IqlLow,
+    /// The Mamba-2 block with its output projection and gate.
+    Mamba,
 }
 
 impl Group {
     /// All groups in buffer order.
-    pub const ALL: [Self; 5] = [Self::Main, Self::Iqn, Self::Attention, Self::IqlHigh, Self::IqlLow];
+    pub const ALL: [Self; 6] =
+        [Self::Main, Self::Iqn, Self::Attention, Self::Mamba, Self::IqlHigh, Self::IqlLow];
 
     /// Whether the group has a target copy: all but the IQL networks, which nothing bootstraps from.
     pub fn has_target(self) -> bool {
@@ -35,6 +39,7 @@ impl Group {
             Self::Attention => "attention",
             Self::IqlHigh => "iql_high",
             Self::IqlLow => "iql_low",
+            Self::Mamba => "mamba",
         }
     }
 }
@@ -79,6 +84,7 @@ impl Flat {
                 Group::Main => Layout::main(shape),
                 Group::Iqn if parts.iqn.enabled => iqn(shape, parts),
                 Group::Attention if parts.attention.enabled => attention(shape),
+                Group::Mamba if parts.mamba.enabled => parts.mamba.layout(shape),
                 Group::IqlHigh if parts.iql.enabled => iql(shape, parts, "iql.hi"),
                 Group::IqlLow if parts.iql.enabled => iql(shape, parts, "iql.lo"),
                 _ => continue,
@@ -139,6 +145,7 @@ impl Flat {
                     Group::Iqn => "iqn head",
                     Group::Attention if is_projection(&t.name) => "attention projections",
                     Group::Attention => "attention embedding, positions and gate",
+                    Group::Mamba => "mamba block",
                     Group::IqlHigh | Group::IqlLow => "iql value networks",
                 };
                 match counts.iter_mut().find(|(name, _)| *name == part) {
@@ -203,6 +210,7 @@ mod tests {
         parts.iqn.enabled = true;
         parts.iql.enabled = true;
         parts.attention.enabled = true;
+        parts.mamba.enabled = true;
         parts
     }
 
@@ -256,8 +264,8 @@ mod tests {
         let last = tensors.last().unwrap();
         assert!(last.offset + last.len() <= flat.len);
         let gapless = |name: &str| {
-            let inner = ["a1.", "iqn.out."].iter().any(|p| name.starts_with(p));
-            inner && !["iqn.out.0.weight", "iqn.out.0.bias"].contains(&name)
+            let inner = ["a1.", "iqn.out.", "mamba."].iter().any(|p| name.starts_with(p));
+            inner && !["iqn.out.0.weight", "iqn.out.0.bias", "mamba.emb.weight", "mamba.gate"].contains(&name)
         };
         for t in tensors.iter().filter(|t| !gapless(&t.name)) {
             assert!(t.offset.is_multiple_of(Layout::ALIGN), "{t:?}");
@@ -279,8 +287,8 @@ mod tests {
     #[test]
     fn the_target_ends_where_the_value_networks_begin() {
         let flat = Flat::new(&market(), &everything());
-        let attention = flat.segment(Group::Attention).unwrap();
-        assert_eq!(flat.target_len(), attention.offset + attention.len);
+        let last = flat.segment(Group::Mamba).unwrap();
+        assert_eq!(flat.target_len(), last.offset + last.len);
         assert!(flat.segment(Group::IqlHigh).unwrap().offset >= flat.target_len());
         let mut only_values = Parts::default();
         only_values.iql.enabled = true;

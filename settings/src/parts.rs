@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
+use crate::mamba::Mamba;
 use crate::model::ModelShape;
 
 /// Most cosine features of the IQN head.
@@ -149,6 +150,8 @@ pub struct Parts {
     pub iql: Iql,
     /// `[attention]`.
     pub attention: Attention,
+    /// `[mamba]`.
+    pub mamba: Mamba,
     /// `[spectral]`.
     pub spectral: Spectral,
     /// `[budgets]`.
@@ -163,6 +166,7 @@ impl Parts {
             ("iqn", self.iqn.enabled),
             ("iql", self.iql.enabled),
             ("attention", self.attention.enabled),
+            ("mamba", self.mamba.enabled),
             ("spectral", self.spectral.enabled),
         ];
         all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect()
@@ -214,6 +218,7 @@ impl Parts {
         ] {
             positive(key, fraction)?;
         }
+        self.mamba.check(shape)?;
         self.check_attention(shape)
     }
 
@@ -239,11 +244,16 @@ impl Parts {
     }
 }
 
-fn check(key: &str, value: impl std::fmt::Display, ok: bool, expected: &str) -> Result<(), ConfigError> {
+pub(crate) fn check(
+    key: &str,
+    value: impl std::fmt::Display,
+    ok: bool,
+    expected: &str,
+) -> Result<(), ConfigError> {
     if ok { Ok(()) } else { invalid(format!("{key} = {value}: expected {expected}")) }
 }
 
-fn invalid(message: String) -> Result<(), ConfigError> {
+pub(crate) fn invalid(message: String) -> Result<(), ConfigError> {
     Err(ConfigError::Invalid(message))
 }
 
@@ -268,11 +278,12 @@ mod tests {
 
     #[test]
     fn everything_on_passes_with_a_window() {
-        let sets = ["cql", "iqn", "iql", "attention", "spectral"].map(|s| format!("{s}.enabled=true"));
+        let sets =
+            ["cql", "iqn", "iql", "attention", "mamba", "spectral"].map(|s| format!("{s}.enabled=true"));
         let mut config = Config::layered(&Config::default(), None, &sets).unwrap();
         (config.model.state, config.model.window, config.model.bar_features) = (80, 8, 9);
         config.check().unwrap();
-        assert_eq!(config.parts().enabled(), ["cql", "iqn", "iql", "attention", "spectral"]);
+        assert_eq!(config.parts().enabled(), ["cql", "iqn", "iql", "attention", "mamba", "spectral"]);
         assert!(config.parts().budgeted());
         let again = Config::layered(&Config::default(), Some(("x", &config.to_toml())), &[]).unwrap();
         assert_eq!(again, config);

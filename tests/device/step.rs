@@ -50,6 +50,7 @@ fn with_parts(batch: usize, precision: Precision) -> Config {
     config.iql.enabled = true;
     config.iql.hidden = 32;
     config.attention.enabled = true;
+    config.mamba.enabled = true;
     config.spectral.enabled = true;
     config.spectral.sigma_max = 1.0;
     config

@@ -66,6 +66,7 @@ impl Golden {
                 beta: real("advantage_beta")?,
             },
             attention: Attention { enabled: true, heads: integer("attention_heads")? },
+            mamba: Default::default(),
             spectral: Spectral { enabled: true, sigma_max: real("sigma_max")? },
             budgets: Budgets { c51: real("budget_c51")?, cql: real("budget_cql")?, iqn: real("budget_iqn")? },
         };

@@ -5,6 +5,7 @@ pub mod buffers;
 pub mod collect;
 pub mod iql;
 pub mod iqn;
+pub mod mamba;
 pub mod network;
 pub mod noisy;
 pub mod parts;

@@ -13,6 +13,7 @@ use crate::step::attention::AttentionBuffers;
 use crate::step::buffers::TermBuffers;
 use crate::step::iql::IqlBuffers;
 use crate::step::iqn::IqnBuffers;
+use crate::step::mamba::MambaBuffers;
 use crate::step::shape::StepShape;
 
 /// What the parts beside the C51 loss need.
@@ -28,6 +29,8 @@ pub struct PartBuffers {
     pub iql: Option<IqlBuffers>,
     /// Temporal attention.
     pub attention: Option<AttentionBuffers>,
+    /// The Mamba-2 block.
+    pub mamba: Option<MambaBuffers>,
     /// Partial gradients of the full terms `[full_terms, splits, layout.len]`.
     pub partial: Buf<f32>,
     /// Gradient of each full term `[full_terms, layout.len]`.
@@ -79,6 +82,10 @@ impl PartBuffers {
             },
             attention: match parts.attention.enabled {
                 true => Some(AttentionBuffers::alloc(memory, shape)?),
+                false => None,
+            },
+            mamba: match parts.mamba.enabled {
+                true => Some(MambaBuffers::alloc(memory, shape)?),
                 false => None,
             },
             partial,

@@ -118,6 +118,14 @@ impl StepShape {
             model.window,
             model.bar_features
         );
+        anyhow::ensure!(
+            !config.mamba.enabled || crate::step::mamba::kernel_shape(model, &config.mamba).fits(),
+            "model.window = {}, mamba.width = {}, mamba.state = {}: the block on the GPU keeps a sample's channels of all \
+             bars in shared memory, which has no room for as many",
+            model.window,
+            config.mamba.width,
+            config.mamba.state
+        );
         if config.iqn.enabled {
             let (hidden, cosines) = (config.iqn.hidden, config.iqn.cosines);
             anyhow::ensure!(
@@ -197,7 +205,7 @@ impl StepShape {
     /// own. It then ends with `update_scales` and `adam_groups` instead of `adam_ema`.
     pub fn has_parts(&self) -> bool {
         let p = &self.parts;
-        p.cql.enabled || p.iqn.enabled || p.iql.enabled || p.attention.enabled
+        p.cql.enabled || p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.mamba.enabled
     }
 
     /// Whether the products write the gradient itself: one split, one term, no factors.

@@ -213,6 +213,7 @@ fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
         norm_iqn_trunk: term(parts.iqn.enabled, 2),
         norm_iqn: group(Group::Iqn),
         norm_attention: group(Group::Attention),
+        norm_mamba: group(Group::Mamba),
         norm_iql_high: group(Group::IqlHigh),
         norm_iql_low: group(Group::IqlLow),
     }
