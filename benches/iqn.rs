@@ -40,11 +40,18 @@ fn main() -> ExitCode {
         losses::<iqn::IqnLossFp32Large>(bench, &large)?;
         losses::<iqn::IqnLossTf32Large>(bench, &large)?;
         losses::<iqn::IqnLossBf16Large>(bench, &large)?;
-        reduce::<iqn::IqnLossTf32Small>(bench, &p1)?;
-        reduce::<iqn::IqnLossTf32Medium>(bench, &p2)?;
-        reduce::<iqn::IqnLossTf32Large>(bench, &large)?;
-        pack::<iqn::IqnLossTf32Small>(bench, &p1)?;
-        pack::<iqn::IqnLossBf16Small>(bench, &p1)
+        reduce::<iqn::IqnLossTf32Small, iqn::IqnReduceSmall>(bench, &p1)?;
+        reduce::<iqn::IqnLossTf32Medium, iqn::IqnReduceMedium>(bench, &p2)?;
+        reduce::<iqn::IqnLossTf32Large, iqn::IqnReduceLarge>(bench, &large)?;
+        reduce::<iqn::IqnLossBf16Small, iqn::IqnReduceHalfSmall>(bench, &p1)?;
+        reduce::<iqn::IqnLossBf16Medium, iqn::IqnReduceHalfMedium>(bench, &p2)?;
+        reduce::<iqn::IqnLossBf16Large, iqn::IqnReduceHalfLarge>(bench, &large)?;
+        pack::<iqn::IqnLossTf32Small, iqn::IqnPackSmall>(bench, &p1)?;
+        pack::<iqn::IqnLossTf32Medium, iqn::IqnPackMedium>(bench, &p2)?;
+        pack::<iqn::IqnLossTf32Large, iqn::IqnPackLarge>(bench, &large)?;
+        pack::<iqn::IqnLossBf16Small, iqn::IqnPackHalfSmall>(bench, &p1)?;
+        pack::<iqn::IqnLossBf16Medium, iqn::IqnPackHalfMedium>(bench, &p2)?;
+        pack::<iqn::IqnLossBf16Large, iqn::IqnPackHalfLarge>(bench, &large)
     })
 }
 
@@ -165,7 +172,7 @@ fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> 
     })
 }
 
-fn reduce<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+fn reduce<K: LossKernel<Reduce = R>, R: ReduceKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
     let planes = K::SIZE.blocks(K::ARITHMETIC, s.batch, s.quantiles, BLOCKS) as usize
         * K::SIZE.plane(K::ARITHMETIC, s.trunk, s.outputs);
     let planes = bench.random("planes", planes)?;
@@ -178,11 +185,11 @@ fn reduce<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> 
     bench.kernel(
         &workload(s),
         planes.bytes(),
-        K::Reduce::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }),
+        R::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }),
     )
 }
 
-fn pack<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+fn pack<K: LossKernel<Pack = P>, P: PackKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
     let arguments = packing(bench, s, K::SIZE, K::ARITHMETIC)?;
-    bench.kernel(&workload(s), arguments.packed.bytes(), K::Pack::new(s, &arguments))
+    bench.kernel(&workload(s), arguments.packed.bytes(), P::new(s, &arguments))
 }

@@ -42,7 +42,7 @@ impl<T: Real> Learner<T> {
     /// Losses, their intermediates and gradients for a batch; changes nothing (so the trunk is taken as it is, without
     /// the spectral norm that a training step begins with).
     ///
-    /// C51's gradient goes to the main parameters, under its budget, and to the attention; CQL's to the main parameters;
+    /// C51's gradient goes to the main parameters, under its budget, to the attention and to the Mamba-2 block; CQL's to the main parameters;
     /// the quantile loss's to its head and to the trunk; ensemble's and confidence head's to themselves and, under one
     /// budget, to the trunk; each value network's to itself.
     ///
@@ -91,6 +91,10 @@ impl<T: Real> Learner<T> {
         if self.parts.attention.enabled {
             let gradient = self.networks.group(Group::Attention)?.gradient(&grads)?;
             own.push(OwnGradient::new(Group::Attention, gradient, max_norm));
+        }
+        if self.parts.mamba.enabled {
+            let gradient = self.networks.group(Group::Mamba)?.gradient(&grads)?;
+            own.push(OwnGradient::new(Group::Mamba, gradient, max_norm));
         }
         own.append(&mut own_values);
 

@@ -5,15 +5,18 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use settings::noisy::SIGMA0;
 use settings::{Flat, Group, Layout, ModelShape, Parts};
 
+mod mamba;
+
 /// Initial parameters of all networks in the flat layout; padding is zero.
 ///
 /// Weights and biases are uniform on (-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in the input width of the layer:
 /// PyTorch's default for `Linear` (kaiming_uniform with a = sqrt(5), and its bias rule). The attention's positions are
 /// drawn like a weight with its width as input width; its gate is 0. The sigma of a noisy layer is 0.5/sqrt(fan_in), for
-/// weights and biases ([`SIGMA0`]).
+/// weights and biases ([`SIGMA0`]). The Mamba-2 block starts as its authors start it: step sizes uniform in their logarithm
+/// from 0.001 to 0.1, decay rates uniform from 1 to 16, skip and norm 1; its gate is 0.
 ///
 /// Bits: ChaCha8 with the 32-byte key `seed` (little-endian) followed by zeros, stream number = index of the tensor in
-/// its network's layout + 2^32 * position of the network in [`Group::ALL`] (so that a network starts from the same
+/// its network's layout + 2^32 * number of the network in [`Group`] (so that a network starts from the same
 /// values whichever others there are), one u32 word per element in row-major order. With k = word >> 8 (24 bits) the element is
 /// ((2k + 1 - 2^24) * 2^-24) * bound in f32: the first factor is exact, `bound` and the product are each one IEEE
 /// operation, so there is nothing a platform could round differently. The grid is symmetric and has no zero.
@@ -21,7 +24,11 @@ pub fn init_parameters(flat: &Flat, seed: u64) -> Vec<f32> {
     let mut values = vec![0.0; flat.len];
     for segment in &flat.segments {
         let first = (segment.group as u64) << 32;
-        init_layout(&segment.layout, seed, first, &mut values[segment.offset..][..segment.len]);
+        let values = &mut values[segment.offset..][..segment.len];
+        init_layout(&segment.layout, seed, first, values);
+        if segment.group == Group::Mamba {
+            mamba::fill(segment, seed, first, values);
+        }
     }
     values
 }
@@ -142,6 +149,7 @@ mod tests {
         all.iqn.enabled = true;
         all.iql.enabled = true;
         all.attention.enabled = true;
+        all.mamba.enabled = true;
         let everything = Flat::new(&shape, &all);
         let values = init_parameters(&everything, 7);
         assert_eq!(values[..Layout::main(&shape).len], init_flat(&shape, 7));
@@ -156,6 +164,12 @@ mod tests {
         let at = |name: &str| &values[everything.offset(name)..][..8];
         assert_ne!(at("iql.hi.0.weight"), at("iql.lo.0.weight"));
         assert_eq!(values[everything.offset("att.gate")].to_bits(), 0);
+        assert_eq!(values[everything.offset("mamba.gate")].to_bits(), 0);
+        assert!(at("mamba.norm").iter().all(|x| *x == 1.0) && at("mamba.skip")[..4] == [1.0; 4]);
+        let logs = &at("mamba.a_log")[..4];
+        assert!(logs.iter().all(|x| *x > 0.0 && *x < 16.0_f32.ln()) && logs[0] != logs[1]);
+        let steps: Vec<f32> = at("mamba.dt_bias")[..4].iter().map(|x| x.exp().ln_1p()).collect();
+        assert!(steps.iter().all(|s| *s > 0.9e-3 && *s < 0.11) && steps[0] != steps[1], "{steps:?}");
         assert!(at("att.pos").iter().all(|x| *x != 0.0 && x.abs() < 1.0 / 256.0_f32.sqrt()));
     }
 

@@ -258,6 +258,7 @@ impl<T: Real> Learner<T> {
         Ok(Activations {
             h1: to_vec(&forward.h1)?,
             h2: to_vec(&forward.h2)?,
+            mamba_output: forward.scanned.as_ref().map_or(Ok(Vec::new()), |s| to_vec(&s.output))?,
             attention_probabilities: attention(|a| &a.probabilities)?,
             attention_output: attention(|a| &a.output)?,
             features: to_vec(&forward.features)?,

@@ -5,7 +5,7 @@
 //! parameters by the flat [`settings::Layout`] that the kernels use, so parameters, gradients and moments of the
 //! two paths can be compared element by element.
 //!
-//! Map: `network` is the forward pass (with `attention` and the `glu` heads), `noisy` the heads' noise, `distribution` what is
+//! Map: `network` is the forward pass (with `attention`, `mamba` and the `glu` heads), `noisy` the heads' noise, `distribution` what is
 //! read from it without a gradient; `c51`, `cql`, `iqn`, `iql`, `ensemble` and `confidence` are the losses, `terms` their shares
 //! of the gradient, `vaccine` what it does not go against, `spectral` the limit on the trunk, `pruning` its masks; `group` is a
 //! set of parameters with an Adam of its own, `networks` all of them with the target, `kept` what else stays,
@@ -30,6 +30,7 @@ pub mod iql;
 pub mod iqn;
 mod kept;
 mod learner;
+pub mod mamba;
 pub mod network;
 mod networks;
 pub mod noisy;

@@ -1,16 +1,17 @@
-//! The main network (SPEC section 2): trunk, attention beside it where it is on, value head, one advantage head per
+//! The main network (SPEC section 2): trunk, Mamba-2 block and attention beside it where they are on, value head, one advantage head per
 //! branch, dueling per atom.
 
 use std::marker::PhantomData;
 
 use candle_core::{Device, Result, Tensor};
-use settings::{Head, ModelShape, Parts};
+use settings::{Head, Mamba, ModelShape, Parts};
 
 use crate::attention::{Attended, attention};
 use crate::glu::glu;
 use crate::group::Weights;
 use crate::hyper::decimal;
-use crate::ops::action_mean;
+use crate::mamba::{Scanned, mamba};
+use crate::ops::{action_mean, bias_leaky_relu};
 use crate::real::Real;
 
 /// Output of a forward pass, with what later heads read.
@@ -18,6 +19,8 @@ use crate::real::Real;
 pub struct Forward {
     /// First trunk layer after its activation, [batch, H1].
     pub h1: Tensor,
+    /// The Mamba-2 block's values, if it is on.
+    pub scanned: Option<Scanned>,
     /// Second trunk layer after its activation, [batch, H2].
     pub h2: Tensor,
     /// The attention's values, if it is on.
@@ -47,6 +50,8 @@ pub struct Network<T> {
     slope: f64,
     /// Heads of the attention, 0 without it.
     attention_heads: usize,
+    /// The Mamba-2 block, where it is on.
+    mamba: Option<Mamba>,
     element: PhantomData<T>,
 }
 
@@ -57,13 +62,22 @@ impl<T: Real> Network<T> {
             shape: shape.clone(),
             slope: decimal(shape.leaky_slope),
             attention_heads: if parts.attention.enabled { parts.attention.heads } else { 0 },
+            mamba: parts.mamba.enabled.then(|| parts.mamba.clone()),
             element: PhantomData,
         }
     }
 
-    /// Runs trunk, attention and heads on states [batch, S].
+    /// Runs trunk, Mamba-2 block, attention and heads on states [batch, S].
     pub fn forward(&self, weights: &Weights, states: &Tensor) -> Result<Forward> {
-        let h1 = weights.hidden::<T>("trunk1", states, self.slope)?;
+        let (scanned, h1) = match &self.mamba {
+            None => (None, weights.hidden::<T>("trunk1", states, self.slope)?),
+            Some(settings) => {
+                let scanned = mamba::<T>(weights, &self.shape, settings, states)?;
+                let sum = (states.matmul(&weights.get("trunk1.weight")?.t()?)? + &scanned.gated)?;
+                let h1 = bias_leaky_relu::<T>(&sum, weights.get("trunk1.bias")?, self.slope)?;
+                (Some(scanned), h1)
+            }
+        };
         let h2 = weights.hidden::<T>("trunk2", &h1, self.slope)?;
         let (attended, features) = match self.attention_heads {
             0 => (None, h2.clone()),
@@ -80,7 +94,7 @@ impl<T: Real> Network<T> {
             let advantage = weights.linear::<T>(&format!("a2.{d}"), &hidden)?;
             advantages.push(advantage.reshape(((), actions, self.shape.atoms))?);
         }
-        Ok(Forward { h1, h2, attended, features, value, advantages })
+        Ok(Forward { h1, scanned, h2, attended, features, value, advantages })
     }
 
     /// Hidden layer of a head, as `model.head` says.

@@ -19,6 +19,8 @@ pub struct Activations<T> {
     pub h1: Vec<T>,
     /// [batch, H2].
     pub h2: Vec<T>,
+    /// m, the Mamba-2 block's output before the gate, [batch, H1]; empty without it.
+    pub mamba_output: Vec<T>,
     /// Attention probabilities, [batch, heads, window]; empty without attention.
     pub attention_probabilities: Vec<T>,
     /// o, the attention's output before the gate, [batch, H2]; empty without attention.

@@ -22,6 +22,7 @@ pub fn everything() -> Parts {
     (parts.ensemble.enabled, parts.ensemble.members, parts.ensemble.lambda) = (true, 3, 0.2);
     parts.confidence.enabled = true;
     (parts.attention.enabled, parts.attention.heads) = (true, 2);
+    (parts.mamba.enabled, parts.mamba.width, parts.mamba.heads, parts.mamba.state) = (true, 8, 2, 3);
     (parts.spectral.enabled, parts.spectral.sigma_max) = (true, 0.7);
     parts
 }
@@ -38,6 +39,7 @@ fn config(parts: Parts) -> Config {
     config.ensemble = parts.ensemble;
     config.confidence = parts.confidence;
     config.attention = parts.attention;
+    config.mamba = parts.mamba;
     config.spectral = parts.spectral;
     config.budgets = parts.budgets;
     (config.model, config.optimizer, config.train.seed) = (shape(), optimizer(), 11);
@@ -61,12 +63,12 @@ pub fn full_batch(parts: &Parts, samples: usize) -> C51Batch<f64> {
     batch
 }
 
-/// A learner whose attention has an open gate and whose target is another network.
+/// A learner whose attention and Mamba-2 block have open gates and whose target is another network.
 pub fn oracle(parts: &Parts) -> Oracle {
     let flat = Flat::new(&shape(), parts);
     let widen = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
     let mut online = widen(&init_parameters(&flat, 3));
-    if let Some(gate) = flat.find("att.gate") {
+    for gate in ["att.gate", "mamba.gate"].iter().filter_map(|name| flat.find(name)) {
         online[gate.offset] = 0.7;
     }
     let target = widen(&init_parameters(&flat, 4)[..flat.target_len()]);
@@ -94,6 +96,47 @@ fn attention_changes_nothing_at_step_0() {
     assert_eq!(activations.attention_probabilities.len(), 4 * 4 * 2);
     for row in activations.attention_probabilities.chunks_exact(2) {
         assert!((row[0] + row[1] - 1.0).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn the_mamba_block_changes_nothing_at_step_0() {
+    let mut parts = Parts::default();
+    parts.mamba.enabled = true;
+    let with = CpuLearner::from_config(&config(parts)).unwrap();
+    let without = CpuLearner::from_config(&config(Parts::default())).unwrap();
+    let states: Vec<f32> = wave(4 * shape().state, 0.2).iter().map(|&x| x as f32).collect();
+    assert_eq!(with.act(&states).unwrap(), without.act(&states).unwrap());
+    let activations = with.activations(Net::Online, &states).unwrap();
+    assert_eq!(activations.mamba_output.len(), 4 * shape().trunk1);
+    assert!(activations.mamba_output.iter().all(|x| x.is_finite() && *x != 0.0));
+}
+
+/// The recurrence's gradient, through convolution, scan and norm, is what differences of the loss say.
+#[test]
+fn the_mamba_blocks_gradient_matches_central_differences() {
+    let mut parts = Parts::default();
+    (parts.mamba.enabled, parts.mamba.width, parts.mamba.heads, parts.mamba.state) = (true, 8, 2, 3);
+    let base = oracle(&parts);
+    let batch = full_batch(&parts, 6);
+    let e = base.evaluate(&batch).unwrap();
+    let gradient = &e.own.iter().find(|g| g.group == Group::Mamba).unwrap().gradient;
+    let segment = base.flat().segment(Group::Mamba).unwrap().clone();
+    let state = base.export();
+    let h = 1e-5;
+    for t in &segment.layout.tensors {
+        for i in (t.offset..t.offset + t.len()).step_by(7) {
+            let at = |change: f64| {
+                let mut moved = state.clone();
+                moved.online[segment.offset + i] += change;
+                let mut learner = oracle(&parts);
+                learner.import(moved).unwrap();
+                learner.evaluate(&batch).unwrap().loss
+            };
+            // Off by h^2 |f'''| / 6 and by 2 eps |loss| / h, both about 1e-10.
+            let difference = (gradient[i] - (at(h) - at(-h)) / (2.0 * h)).abs();
+            assert!(difference < 5e-9, "{} {i}: {difference:e}", t.name);
+        }
     }
 }
 
@@ -133,14 +176,18 @@ fn each_term_reaches_its_own_parameters_only() {
             assert_eq!(values.iter().any(|g| *g != 0.0), reached, "{:?} and {}", t.term, tensor.name);
         }
     }
-    // The attention's gradient is C51's alone: the other terms change nothing about it.
-    let attention = |e: &cpu_path::Evaluation<f64>| {
-        e.own.iter().find(|g| g.group == Group::Attention).unwrap().gradient.clone()
+    // The attention's and the block's gradients are C51's alone: the other terms change nothing about them.
+    let own = |e: &cpu_path::Evaluation<f64>, group| {
+        e.own.iter().find(|g| g.group == group).unwrap().gradient.clone()
     };
+    let (attention, mamba) = (parts.attention.clone(), parts.mamba.clone());
     // The value networks weigh its loss.
-    let alone = Parts { attention: parts.attention.clone(), iql: parts.iql.clone(), ..Parts::default() };
+    let alone = Parts { attention, mamba, iql: parts.iql.clone(), ..Parts::default() };
     let c51 = oracle(&alone).evaluate(&full_batch(&alone, 6)).unwrap();
-    assert_eq!(attention(&c51), attention(&e));
+    for group in [Group::Attention, Group::Mamba] {
+        assert_eq!(own(&c51, group), own(&e, group));
+        assert!(own(&e, group).iter().any(|g| *g != 0.0));
+    }
     assert_eq!(c51.terms[0].gradient, e.terms[0].gradient);
 }
 

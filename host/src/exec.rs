@@ -35,6 +35,8 @@ impl Lane {
     pub const REPLAY: Lane = Lane::CQL;
     /// The attention's context of the target network's rows, beside the online network's.
     pub const CONTEXT: Lane = Lane(7);
+    /// The Mamba-2 block: folding, block, backward.
+    pub const MAMBA: Lane = Lane(16);
     /// Ensemble and confidence head.
     pub const AUX: Lane = Lane(17);
     /// Most lanes a step may use.
@@ -71,6 +73,7 @@ impl fmt::Display for Lane {
             7 => write!(f, "lane context"),
             17 => write!(f, "lane aux"),
             d @ 8..=15 => write!(f, "lane branch{}", d - 8),
+            16 => write!(f, "lane mamba"),
             other => write!(f, "lane {other}"),
         }
     }

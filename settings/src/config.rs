@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mamba::Mamba;
 use crate::model::ModelShape;
 use crate::parts::{
     Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine,
@@ -342,6 +343,8 @@ pub struct Config {
     pub probe: Probe,
     /// Temporal attention.
     pub attention: Attention,
+    /// Mamba-2 block over the window's bars.
+    pub mamba: Mamba,
     /// Spectral norm of the trunk.
     pub spectral: Spectral,
     /// Shares of the terms in the gradient.
@@ -395,6 +398,7 @@ impl Config {
             vaccine: self.vaccine.clone(),
             probe: self.probe.clone(),
             attention: self.attention.clone(),
+            mamba: self.mamba.clone(),
             spectral: self.spectral.clone(),
             budgets: self.budgets.clone(),
         }

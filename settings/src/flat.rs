@@ -3,7 +3,8 @@
 use crate::model::{Builder, Layout, ModelShape, Tensor, pad4};
 use crate::parts::{Confidence, Parts};
 
-/// Parameters that are clipped by one norm and updated as one.
+/// Parameters that are clipped by one norm and updated as one. Initial values are drawn from streams that are numbered as
+/// the variants are, so a new one comes last here; [`Group::ALL`] is the order in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Trunk and heads.
@@ -20,14 +21,17 @@ pub enum Group {
     Ensemble,
     /// The confidence head.
     Confidence,
+    /// The Mamba-2 block with its output projection and gate.
+    Mamba,
 }
 
 impl Group {
     /// All groups in buffer order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Main,
         Self::Iqn,
         Self::Attention,
+        Self::Mamba,
         Self::IqlHigh,
         Self::IqlLow,
         Self::Ensemble,
@@ -50,6 +54,7 @@ impl Group {
             Self::IqlLow => "iql_low",
             Self::Ensemble => "ensemble",
             Self::Confidence => "confidence",
+            Self::Mamba => "mamba",
         }
     }
 }
@@ -94,6 +99,7 @@ impl Flat {
                 Group::Main => Layout::main(shape),
                 Group::Iqn if parts.iqn.enabled => iqn(shape, parts),
                 Group::Attention if parts.attention.enabled => attention(shape),
+                Group::Mamba if parts.mamba.enabled => parts.mamba.layout(shape),
                 Group::IqlHigh if parts.iql.enabled => iql(shape, parts, "iql.hi"),
                 Group::IqlLow if parts.iql.enabled => iql(shape, parts, "iql.lo"),
                 Group::Ensemble if parts.ensemble.enabled => ensemble(shape, parts),
@@ -156,6 +162,7 @@ impl Flat {
                     Group::Iqn => "iqn head",
                     Group::Attention if is_projection(&t.name) => "attention projections",
                     Group::Attention => "attention embedding, positions and gate",
+                    Group::Mamba => "mamba block",
                     Group::IqlHigh | Group::IqlLow => "iql value networks",
                     Group::Ensemble => "ensemble",
                     Group::Confidence => "confidence head",
@@ -252,6 +259,7 @@ mod tests {
         parts.iqn.enabled = true;
         parts.iql.enabled = true;
         parts.attention.enabled = true;
+        parts.mamba.enabled = true;
         parts
     }
 
@@ -307,8 +315,15 @@ mod tests {
         let last = tensors.last().unwrap();
         assert!(last.offset + last.len() <= flat.len);
         let gapless = |name: &str| {
-            let inner = ["a1.", "iqn.out.", "ens.hid."].iter().any(|p| name.starts_with(p));
-            let first = ["iqn.out.0.weight", "iqn.out.0.bias", "ens.hid.0.weight", "ens.hid.0.bias"];
+            let inner = ["a1.", "iqn.out.", "mamba.", "ens.hid."].iter().any(|p| name.starts_with(p));
+            let first = [
+                "iqn.out.0.weight",
+                "iqn.out.0.bias",
+                "mamba.emb.weight",
+                "mamba.gate",
+                "ens.hid.0.weight",
+                "ens.hid.0.bias",
+            ];
             inner && !first.contains(&name)
         };
         for t in tensors.iter().filter(|t| !gapless(&t.name)) {
@@ -331,8 +346,8 @@ mod tests {
     #[test]
     fn the_target_ends_where_the_value_networks_begin() {
         let flat = Flat::new(&market(), &everything());
-        let attention = flat.segment(Group::Attention).unwrap();
-        assert_eq!(flat.target_len(), attention.offset + attention.len);
+        let last = flat.segment(Group::Mamba).unwrap();
+        assert_eq!(flat.target_len(), last.offset + last.len);
         assert!(flat.segment(Group::IqlHigh).unwrap().offset >= flat.target_len());
         let mut only_values = Parts::default();
         only_values.iql.enabled = true;

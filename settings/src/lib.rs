@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod flat;
+pub mod mamba;
 pub mod model;
 pub mod noisy;
 pub mod parts;
@@ -15,6 +16,7 @@ pub mod schedule;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use flat::{Flat, Group, Segment};
+pub use mamba::Mamba;
 pub use model::{Head, Layout, ModelShape, Tensor};
 pub use noisy::{NoisyLayer, NoisyLayout};
 pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine};

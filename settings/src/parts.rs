@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
+use crate::mamba::Mamba;
 use crate::model::ModelShape;
 
 mod auxiliary;
@@ -149,6 +150,8 @@ pub struct Parts {
     pub probe: Probe,
     /// `[attention]`.
     pub attention: Attention,
+    /// `[mamba]`.
+    pub mamba: Mamba,
     /// `[spectral]`.
     pub spectral: Spectral,
     /// `[budgets]`.
@@ -167,6 +170,7 @@ impl Parts {
             ("vaccine", self.vaccine.enabled),
             ("probe", self.probe.enabled),
             ("attention", self.attention.enabled),
+            ("mamba", self.mamba.enabled),
             ("spectral", self.spectral.enabled),
         ];
         all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect()
@@ -216,6 +220,7 @@ impl Parts {
         ] {
             positive(key, fraction)?;
         }
+        self.mamba.check(shape)?;
         self.check_attention(shape)
     }
 
@@ -241,11 +246,16 @@ impl Parts {
     }
 }
 
-fn check(key: &str, value: impl std::fmt::Display, ok: bool, expected: &str) -> Result<(), ConfigError> {
+pub(crate) fn check(
+    key: &str,
+    value: impl std::fmt::Display,
+    ok: bool,
+    expected: &str,
+) -> Result<(), ConfigError> {
     if ok { Ok(()) } else { invalid(format!("{key} = {value}: expected {expected}")) }
 }
 
-fn invalid(message: String) -> Result<(), ConfigError> {
+pub(crate) fn invalid(message: String) -> Result<(), ConfigError> {
     Err(ConfigError::Invalid(message))
 }
 
@@ -270,8 +280,18 @@ mod tests {
 
     #[test]
     fn everything_on_passes_with_a_window() {
-        let names =
-            ["cql", "iqn", "iql", "ensemble", "confidence", "vaccine", "probe", "attention", "spectral"];
+        let names = [
+            "cql",
+            "iqn",
+            "iql",
+            "ensemble",
+            "confidence",
+            "vaccine",
+            "probe",
+            "attention",
+            "mamba",
+            "spectral",
+        ];
         let sets = names.map(|s| format!("{s}.enabled=true"));
         let mut config = Config::layered(&Config::default(), None, &sets).unwrap();
         (config.model.state, config.model.window, config.model.bar_features) = (80, 8, 9);

@@ -25,8 +25,14 @@ fn read(path: &Path) -> String {
 }
 
 /// Folders of the `gpu` crate's own tests, some of whose bodies `tests/kernels` includes for every back end.
-const GPU_TESTS: [&str; 5] =
-    ["gpu/tests/attention", "gpu/tests/gemm", "gpu/tests/glu", "gpu/tests/market", "gpu/tests/spectral"];
+const GPU_TESTS: [&str; 6] = [
+    "gpu/tests/attention",
+    "gpu/tests/gemm",
+    "gpu/tests/glu",
+    "gpu/tests/mamba",
+    "gpu/tests/market",
+    "gpu/tests/spectral",
+];
 
 /// Rust files of a folder, with their content.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
@@ -89,7 +95,8 @@ fn every_kernel_is_launched_by_a_test_and_by_a_bench() {
         sources(&root.join(folder)).into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n")
     };
     // Bodies of which `tests/kernels` holds the name only.
-    let included = ["gpu/tests/attention", "gpu/tests/glu", "gpu/tests/spectral"].map(text).concat();
+    let included =
+        ["gpu/tests/attention", "gpu/tests/glu", "gpu/tests/mamba", "gpu/tests/spectral"].map(text).concat();
     let (tests, benches) = (text("tests/kernels") + &included, text("benches"));
     for kernel in gpu::KERNELS {
         let launch = launch_type(kernel.name);

@@ -105,6 +105,10 @@ macro_rules! test {
     (golden_full $($body:ident)*) => {
         test!(@ golden_full rust_products);
     };
+    // One of them runs on cuBLASLt.
+    (mamba_step $($body:ident)*) => {
+        test!(@ mamba_step windows closed_gate collection);
+    };
     (noisy_step $($body:ident)*) => {
         test!(@ noisy_step rust_products schedules without_sigma reproducible acting);
     };

@@ -58,6 +58,7 @@ fn with_parts(batch: usize, precision: Precision) -> Config {
     config.ensemble.enabled = true;
     config.confidence.enabled = true;
     config.attention.enabled = true;
+    config.mamba.enabled = true;
     config.spectral.enabled = true;
     config.spectral.sigma_max = 1.0;
     config

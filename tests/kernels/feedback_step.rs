@@ -219,7 +219,7 @@ fn steps<B: Backend>(b: &mut B, config: &Config, matmul: Matmul, seed: u64) -> O
     buffers.start(b, &shape)?;
     let (parts, flat) = (config.parts(), Flat::new(&config.model, &config.parts()));
     let mut online = init_parameters(&flat, seed);
-    if let Some(gate) = flat.find("att.gate") {
+    for gate in ["att.gate", "mamba.gate"].iter().filter_map(|name| flat.find(name)) {
         online[gate.offset] = 0.5;
     }
     let target = init_parameters(&flat, seed + 1)[..flat.target_len()].to_vec();
@@ -294,6 +294,7 @@ pub fn everything<B: Backend>(b: &mut B) -> Outcome {
     config.cql.enabled = true;
     config.iqn.enabled = true;
     config.attention.enabled = true;
+    config.mamba.enabled = true;
     config.ensemble.enabled = true;
     config.confidence.enabled = true;
     for matmul in [Matmul::Rust, Matmul::CublasLt] {

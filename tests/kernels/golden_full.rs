@@ -33,6 +33,7 @@ pub fn config(problem: &FullProblem, precision: Precision) -> Config {
     config.iqn = parts.iqn;
     config.iql = parts.iql;
     config.attention = parts.attention;
+    config.mamba = parts.mamba;
     config.spectral = parts.spectral;
     config.budgets = parts.budgets;
     config.train.batch = problem.batch.len();

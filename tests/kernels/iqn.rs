@@ -48,10 +48,44 @@ fn head<B: Backend, P: PackKernel>(
     Ok(HeadBuffers { h, packed, cos_bias, hid_bias, out_bias })
 }
 
-/// Loss kernel and reduction against the reference.
-fn loss<B: Backend, K: LossKernel>(b: &mut B, rounding: Rounding, dims: Dims, blocks: u32) -> Outcome {
+/// Every weight is laid out once, rounded, and beside them there are only zeros. (Where each lies is what the losses show.)
+fn packed<B: Backend, K: LossKernel<Pack = P>, P: PackKernel>(
+    b: &mut B,
+    rounding: Rounding,
+    dims: Dims,
+) -> Outcome {
     let case = Case::random(dims, 3);
-    let (shape, head) = (case.shape(), head::<B, K::Pack>(b, &case, K::SIZE, K::ARITHMETIC)?);
+    let packed = head::<B, P>(b, &case, K::SIZE, K::ARITHMETIC)?.packed;
+    let words = b.download(packed)?;
+    let got: Vec<f32> = match rounding {
+        Rounding::Bf16 => {
+            let halves = words.iter().flat_map(|w| [w.to_bits() << 16, w.to_bits() & 0xffff_0000]);
+            halves.map(f32::from_bits).collect()
+        }
+        _ => words,
+    };
+    let sorted = |mut values: Vec<f64>| {
+        values.retain(|&value| value != 0.0);
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let rounded = |value: f32| if rounding == Rounding::Exact { value.into() } else { rounding.apply(value) };
+    let weights = [0, 2, 4].into_iter().flat_map(|i| case.online.0[i].iter().copied());
+    let (got, want) =
+        (sorted(got.into_iter().map(f64::from).collect()), sorted(weights.map(rounded).collect()));
+    assert!(got == want, "{}: {} numbers, expected {}", P::DECL.name, got.len(), want.len());
+    Ok(())
+}
+
+/// Loss kernel and reduction against the reference.
+fn loss<B: Backend, K: LossKernel<Pack = P, Reduce = R>, P: PackKernel, R: ReduceKernel>(
+    b: &mut B,
+    rounding: Rounding,
+    dims: Dims,
+    blocks: u32,
+) -> Outcome {
+    let case = Case::random(dims, 3);
+    let (shape, head) = (case.shape(), head::<B, P>(b, &case, K::SIZE, K::ARITHMETIC)?);
     let plane = K::SIZE.plane(K::ARITHMETIC, shape.trunk, shape.outputs);
     let launched = K::SIZE.blocks(K::ARITHMETIC, shape.batch, shape.quantiles, blocks) as usize;
     let actions: Vec<u64> = case.actions.iter().map(|a| action::pack(a)).collect();
@@ -78,7 +112,7 @@ fn loss<B: Backend, K: LossKernel>(b: &mut B, rounding: Rounding, dims: Dims, bl
     }
     let to: [_; 6] = gradients.clone().try_into().expect("six tensors");
     let reduce = ReduceArguments { blocks, planes: arguments.planes, gradients: to };
-    launch(b, K::Reduce::new(&shape, &reduce))?;
+    launch(b, R::new(&shape, &reduce))?;
 
     let expected: Gradients = case.sizes(rounding).gradients(
         &case.online.parameters(),
@@ -192,22 +226,28 @@ const PIECES: Dims = Dims {
 };
 
 macro_rules! body {
-    ($name:ident, $rounding:ident, [$small:ident, $medium:ident, $large:ident], [$ts:ident, $tm:ident, $tl:ident]) => {
+    (
+        $name:ident, $rounding:ident, [$small:ident, $medium:ident, $large:ident], [$ts:ident, $tm:ident, $tl:ident],
+        [$ps:ident, $pm:ident, $pl:ident], [$rs:ident, $rm:ident, $rl:ident]
+    ) => {
         /// Every kernel of one arithmetic, losses, gradients and targets.
         pub fn $name<B: Backend>(b: &mut B) -> Outcome {
             let r = Rounding::$rounding;
-            loss::<B, iqn::$small>(b, r, ODD, 4)?;
-            loss::<B, iqn::$small>(b, r, UNEVEN, 2)?;
-            loss::<B, iqn::$medium>(b, r, UNEVEN, 3)?;
-            loss::<B, iqn::$large>(b, r, ODD, 2)?;
+            packed::<B, iqn::$small, iqn::$ps>(b, r, UNEVEN)?;
+            packed::<B, iqn::$medium, iqn::$pm>(b, r, ODD)?;
+            packed::<B, iqn::$large, iqn::$pl>(b, r, WIDE)?;
+            loss::<B, iqn::$small, iqn::$ps, iqn::$rs>(b, r, ODD, 4)?;
+            loss::<B, iqn::$small, iqn::$ps, iqn::$rs>(b, r, UNEVEN, 2)?;
+            loss::<B, iqn::$medium, iqn::$pm, iqn::$rm>(b, r, UNEVEN, 3)?;
+            loss::<B, iqn::$large, iqn::$pl, iqn::$rl>(b, r, ODD, 2)?;
             target::<B, iqn::$ts>(b, r, ODD, 1)?;
             target::<B, iqn::$tm>(b, r, UNEVEN, 2)?;
             target::<B, iqn::$tl>(b, r, ODD, 2)?;
             if B::FULL_SIZE {
                 let many = Dims { batch: 97, ..DEFAULTS };
-                loss::<B, iqn::$small>(b, r, many, 132)?;
-                loss::<B, iqn::$medium>(b, r, WIDE, 1)?;
-                loss::<B, iqn::$large>(b, r, PIECES, 1)?;
+                loss::<B, iqn::$small, iqn::$ps, iqn::$rs>(b, r, many, 132)?;
+                loss::<B, iqn::$medium, iqn::$pm, iqn::$rm>(b, r, WIDE, 1)?;
+                loss::<B, iqn::$large, iqn::$pl, iqn::$rl>(b, r, PIECES, 1)?;
                 target::<B, iqn::$ts>(b, r, many, 132)?;
                 target::<B, iqn::$tm>(b, r, WIDE, 1)?;
                 target::<B, iqn::$tl>(b, r, PIECES, 2)?;
@@ -221,17 +261,23 @@ body!(
     fp32,
     Exact,
     [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large],
-    [IqnTargetFp32Small, IqnTargetFp32Medium, IqnTargetFp32Large]
+    [IqnTargetFp32Small, IqnTargetFp32Medium, IqnTargetFp32Large],
+    [IqnPackSmall, IqnPackMedium, IqnPackLarge],
+    [IqnReduceSmall, IqnReduceMedium, IqnReduceLarge]
 );
 body!(
     tf32,
     Tf32,
     [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large],
-    [IqnTargetTf32Small, IqnTargetTf32Medium, IqnTargetTf32Large]
+    [IqnTargetTf32Small, IqnTargetTf32Medium, IqnTargetTf32Large],
+    [IqnPackSmall, IqnPackMedium, IqnPackLarge],
+    [IqnReduceSmall, IqnReduceMedium, IqnReduceLarge]
 );
 body!(
     bf16,
     Bf16,
     [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large],
-    [IqnTargetBf16Small, IqnTargetBf16Medium, IqnTargetBf16Large]
+    [IqnTargetBf16Small, IqnTargetBf16Medium, IqnTargetBf16Large],
+    [IqnPackHalfSmall, IqnPackHalfMedium, IqnPackHalfLarge],
+    [IqnReduceHalfSmall, IqnReduceHalfMedium, IqnReduceHalfLarge]
 );

@@ -34,6 +34,8 @@ pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
 pub mod learner_signals;
+pub mod mamba;
+pub mod mamba_step;
 pub mod market;
 pub mod market_count;
 pub mod market_observe;
@@ -105,6 +107,11 @@ macro_rules! for_each_body {
             iql_loss { random_batches }
             iqn { fp32, tf32, bf16 }
             learner_signals { means_norms_and_counters }
+            mamba {
+                default_sizes, one_bar, long_window, odd_sizes, wide_block, fewer_taps, many_rows, closed_gate, fast_and_slow,
+                nan_shows, reproducible
+            }
+            mamba_step { windows, with_all_parts, library_products, closed_gate, collection }
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log }

@@ -35,7 +35,7 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
                         let end = random.uniform() < ends;
                         // Both at once on some.
                         let (terminated, truncated) =
-                            (end && random.bits() % 2 == 0, end && random.bits() % 3 > 0);
+                            (end && random.below(2) == 0, end && random.below(3) > 0);
                         Step {
                             reward: random.normal(1.0),
                             terminated,
@@ -94,10 +94,10 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
             // The transition that may be drawn from now on.
             let Some(start) = (step + 1).checked_sub(n) else { continue };
             let (r, d, s) = (b.download(rewards)?, b.download(discounts)?, b.download(next_states)?);
-            for e in 0..environments {
+            for (e, recorded) in recorded.iter().enumerate() {
                 let at = slot(start, e);
                 let (reward, discount, last) =
-                    transition(&recorded[e], start, n, gamma).expect("the window is complete");
+                    transition(recorded, start, n, gamma).expect("the window is complete");
                 close("r_n", &[r[at]], &[reward]);
                 close("discount", &[d[at]], &[Bounded::rounded(discount)]);
                 let expected: Vec<f32> = (0..stride).map(|c| observation(e, last, c)).collect();

@@ -94,12 +94,13 @@ pub fn whole_probe<B: Backend>(b: &mut B) -> Outcome {
     for (attention, matmul) in [(true, Matmul::Rust), (false, Matmul::CublasLt)] {
         let mut config = config(9);
         config.attention.enabled = attention;
+        config.mamba.enabled = attention;
         config.probe.enabled = true;
         let shape = StepShape::new(&config, matmul);
         let buffers = StepBuffers::alloc(b, &shape, &config.optimizer)?;
         let (parts, flat) = (config.parts(), Flat::new(&config.model, &config.parts()));
         let mut online = init_parameters(&flat, 8);
-        if let Some(gate) = flat.find("att.gate") {
+        for gate in ["att.gate", "mamba.gate"].iter().filter_map(|name| flat.find(name)) {
             online[gate.offset] = 0.5;
         }
         let (width, unread) = (config.model.state, config.model.state - 1);

@@ -191,6 +191,7 @@ pub fn whole_step<B: Backend>(b: &mut B) -> Outcome {
             config.cql.enabled = true;
             config.ensemble.enabled = true;
             config.attention.enabled = true;
+            config.mamba.enabled = true;
             (config.spectral.enabled, config.spectral.sigma_max) = (true, 0.6);
             config.model.noisy = matmul == Matmul::Rust;
         }
@@ -206,7 +207,7 @@ pub fn whole_step<B: Backend>(b: &mut B) -> Outcome {
         b.upload(held_out.rewards, &rewards.iter().map(|r| -r).collect::<Vec<f32>>())?;
         let (parts, flat) = (config.parts(), Flat::new(&config.model, &config.parts()));
         let mut online = init_parameters(&flat, 5);
-        if let Some(gate) = flat.find("att.gate") {
+        for gate in ["att.gate", "mamba.gate"].iter().filter_map(|name| flat.find(name)) {
             online[gate.offset] = 0.5;
         }
         let target = init_parameters(&flat, 6)[..flat.target_len()].to_vec();

@@ -67,6 +67,7 @@ impl Golden {
                 ..Iql::default()
             },
             attention: Attention { enabled: true, heads: integer("attention_heads")? },
+            mamba: Default::default(),
             spectral: Spectral { enabled: true, sigma_max: real("sigma_max")? },
             budgets: Budgets {
                 c51: real("budget_c51")?,

@@ -18,6 +18,7 @@ pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
 pub mod learner_signals;
+pub mod mamba;
 pub mod market_count;
 pub mod market_observe;
 pub mod market_step;
@@ -147,6 +148,12 @@ pub const KERNELS: &[&KernelDecl] = &[
     &iqn::IqnTargetTf32Large::DECL,
     &iqn::IqnTargetTf32Medium::DECL,
     &iqn::IqnTargetTf32Small::DECL,
+    &mamba::MambaBackward::DECL,
+    &mamba::MambaFold::DECL,
+    &mamba::MambaForward::DECL,
+    &mamba::MambaJoin::DECL,
+    &mamba::MambaReduce::DECL,
+    &mamba::MambaUnfold::DECL,
     &market_count::MarketCount::DECL,
     &market_observe::MarketObserve::DECL,
     &market_step::MarketStep::DECL,

@@ -117,8 +117,8 @@ pub fn priority_sample(
             total += totals.get(tile);
             tile += 1;
         }
-        // 0, or NaN where the total is not finite.
-        let poison = (0.0 * total) as f32;
+        // Added to the leaves, so that a total that is not finite shows.
+        let poison = if total < f64::INFINITY { 0.0 } else { f32::NAN };
         let word = philox::draw(seed, step, philox::Stream::Sample, sample, 0);
         let mut walk = Walk::new(place(sample, word[0], word[1], share, total));
         tile = 0;

@@ -224,9 +224,9 @@ pub fn group_squares(len: u32, grad: In<f32>, squares: Out<f32>) {
     square_sum(if at < len { grad.get4(at) } else { [0.0; 4] }, &squares);
 }
 
-/// Sum of squares over the block.
+/// Sum of squares over a block of 256 threads; the scratch is the first 8 floats of its shared memory.
 #[inline(always)]
-fn square_sum(g: [f32; 4], squares: &Out<f32>) {
+pub(super) fn square_sum(g: [f32; 4], squares: &Out<f32>) {
     let scratch = shared::array::<f32>(0, 8);
     let sum = warp::sum(dot(g, g));
     if thread::lane() == 0 {

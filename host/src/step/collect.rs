@@ -17,6 +17,7 @@ use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
+use crate::step::mamba::{self, MambaForwardBuffers};
 use crate::step::network::{Network, View};
 use crate::step::noisy::NoiseBuffers;
 use crate::step::replay::{self, Windows};
@@ -98,6 +99,8 @@ pub struct Collector {
     activations: Activations,
     /// The attention's folded matrices and contexts, where it is on.
     attention: Option<(Folded, Context)>,
+    /// The Mamba-2 block's parameters and inputs of the first layer, where it is on.
+    mamba: Option<MambaForwardBuffers>,
     /// Noise of the heads, where they are noisy; a backtest acts without.
     noise: Option<NoiseBuffers>,
     /// Log rows `[E, log_rows, LOG_FIELDS]`.
@@ -168,6 +171,10 @@ impl Collector {
                 )),
                 false => None,
             },
+            mamba: match shape.parts.mamba.enabled {
+                true => Some(MambaForwardBuffers::alloc(memory, shape, e, 0, &format!("{name}.mamba"))?),
+                false => None,
+            },
             noise: match shape.model.noisy && !backtest {
                 true => Some(NoiseBuffers::alloc(memory, shape, 1, &format!("{name}.noise"))?),
                 false => None,
@@ -209,7 +216,15 @@ impl Collector {
             noise.acting(exec, Lane::TARGET, shape, self.clock, online)?;
             heads = noise.online();
         }
-        Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
+        if let Some(forward) = &self.mamba {
+            let lane = Lane::MAIN;
+            mamba::fold_networks(exec, shape, lane, forward, online, online)?;
+            mamba::join_networks(exec, shape, lane, forward, online, online)?;
+            mamba::block_of(exec, shape, lane, forward, self.states)?;
+            mamba::trunk(exec, shape, lane, forward, 0, online, &self.activations)?;
+        } else {
+            Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
+        }
         if let Some((folded, context)) = &self.attention {
             // Folded anew in every step: some microseconds beside the environments, and never stale.
             let (e, lane) = (self.environments, Lane::MAIN);

@@ -9,6 +9,7 @@ pub mod ensemble;
 pub mod iql;
 pub mod iqn;
 pub mod kept;
+pub mod mamba;
 pub mod network;
 pub mod noisy;
 pub mod parts;

@@ -14,6 +14,7 @@ use crate::step::auxiliary::AuxiliaryBuffers;
 use crate::step::buffers::TermBuffers;
 use crate::step::iql::IqlBuffers;
 use crate::step::iqn::IqnBuffers;
+use crate::step::mamba::MambaBuffers;
 use crate::step::shape::StepShape;
 use crate::step::vaccine::VaccineBuffers;
 
@@ -34,6 +35,8 @@ pub struct PartBuffers {
     pub vaccine: Option<VaccineBuffers>,
     /// Temporal attention.
     pub attention: Option<AttentionBuffers>,
+    /// The Mamba-2 block.
+    pub mamba: Option<MambaBuffers>,
     /// Partial gradients of the full terms `[full_terms, splits, layout.len]`.
     pub partial: Buf<f32>,
     /// Gradient of each full term `[full_terms, layout.len]`.
@@ -93,6 +96,10 @@ impl PartBuffers {
             },
             attention: match parts.attention.enabled {
                 true => Some(AttentionBuffers::alloc(memory, shape)?),
+                false => None,
+            },
+            mamba: match parts.mamba.enabled {
+                true => Some(MambaBuffers::alloc(memory, shape)?),
                 false => None,
             },
             partial,

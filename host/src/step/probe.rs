@@ -10,6 +10,7 @@ use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, StepBuffers};
+use crate::step::mamba::{self, MambaForwardBuffers};
 use crate::step::network::{Network, View};
 use crate::step::shape::StepShape;
 
@@ -20,6 +21,7 @@ pub struct ProbeBuffers {
     states: Buf<f32>,
     activations: Activations,
     attention: Option<(Folded, Context)>,
+    mamba: Option<MambaForwardBuffers>,
     /// Q of the batch, and with one feature permuted `[B, sum n_d]` each.
     base: Buf<f32>,
     q: Buf<f32>,
@@ -41,6 +43,10 @@ impl ProbeBuffers {
                 )),
                 false => None,
             },
+            mamba: match shape.parts.mamba.enabled {
+                true => Some(MambaForwardBuffers::alloc(memory, shape, rows, 0, "probe.mamba")?),
+                false => None,
+            },
             base: memory.alloc("probe.base", q)?,
             q: memory.alloc("probe.q", q)?,
             sensitivity: memory.alloc("probe.sensitivity", shape.model.state)?,
@@ -55,6 +61,10 @@ pub fn record_probe<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -
     let states = b.batch.x.slice(0, batch * shape.stride);
     if let Some((folded, _)) = &probe.attention {
         attention::fold_networks(exec, shape, lane, folded, online, online)?;
+    }
+    if let Some(forward) = &probe.mamba {
+        mamba::fold_networks(exec, shape, lane, forward, online, online)?;
+        mamba::join_networks(exec, shape, lane, forward, online, online)?;
     }
     q_values(exec, shape, b, probe, states, probe.base)?;
     for feature in 0..shape.model.state {
@@ -94,7 +104,12 @@ fn q_values<E: Exec>(
 ) -> Result<(), ExecError> {
     let (lane, rows, online) = (Lane::MAIN, shape.batch, b.parameters.online);
     let x = View::new(states, shape.stride);
-    Network { exec, shape, parameters: online }.trunk(lane, x, &probe.activations)?;
+    if let Some(forward) = &probe.mamba {
+        mamba::block_of(exec, shape, lane, forward, states)?;
+        mamba::trunk(exec, shape, lane, forward, 0, online, &probe.activations)?;
+    } else {
+        Network { exec, shape, parameters: online }.trunk(lane, x, &probe.activations)?;
+    }
     if let Some((folded, context)) = &probe.attention {
         attention::context_of(exec, shape, lane, folded, 0, context, rows, states)?;
         attention::apply_to(exec, shape, lane, folded, 0, context, &probe.activations, online)?;

@@ -2,7 +2,8 @@
 //!
 //! Everything begins and ends on the main lane. Beside it run the target network's pass, the weight gradients, and what
 //! the parts add: the IQN head from the moment both networks' features are there, the value networks, ensemble and
-//! confidence head, the attention's folding, context and backward. The pieces are joined before the update.
+//! confidence head, the attention's folding, context and backward, the Mamba-2 block's. The pieces are joined before the
+//! update.
 
 use cuda_std::Buf;
 use gpu::kernels::c51_loss::{C51Loss, C51LossWide};
@@ -18,7 +19,7 @@ use crate::step::parts::SpectralBuffers;
 use crate::step::replay::{join_weights, sample_batch};
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
-use crate::step::{attention, auxiliary, iql, iqn, noisy, vaccine};
+use crate::step::{attention, auxiliary, iql, iqn, mamba, noisy, vaccine};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +28,13 @@ pub enum Section {
     Sample,
     /// Spectral norm of the online trunk.
     Spectral,
-    /// Online and target network, with attention.
+    /// Online and target network, with attention and Mamba-2 block.
     Forward,
     /// C51 and CQL loss and the gradient of the logits.
     Loss,
     /// IQN head, value networks, ensemble and confidence head, forward to their gradients.
     Aux,
-    /// Data and weight gradients of the C51 and CQL terms, and of the attention.
+    /// Data and weight gradients of the C51 and CQL terms, of the attention and of the Mamba-2 block.
     Backward,
     /// Norms, budgets, Adam, EMA, priorities, signals.
     Update,
@@ -115,17 +116,20 @@ fn whole<E: Exec>(
         iqn::pack(exec, shape, b, iqn)?;
     }
     if let Some((parts, vaccine, held_out)) = vaccine {
-        // With it come the folded attention, the step's noise and the spectral norm.
+        // With it come the folded attention and block, the step's noise and the spectral norm.
         vaccine::gradient(exec, shape, b, (parts, vaccine), held_out)?;
     } else {
         attention::fold(exec, shape, b)?;
+        mamba::fold(exec, shape, b)?;
         noisy::step(exec, shape, b, draw)?;
         // The spectral norm waits for nothing but the last step.
         exec_spectral(exec, shape, b, Lane::GRADIENT)?;
+        mamba::join(exec, shape, b)?;
     }
     if let Some(replay) = replay {
         sample_batch(exec, shape, b, replay)?;
     }
+    mamba::block(exec, shape, b)?;
     attention::context(exec, shape, b)?;
     if let Some(parts) = &b.parts
         && let Some(iql) = &parts.iql
@@ -202,6 +206,9 @@ pub fn record_section<E: Exec>(
         Section::Spectral => exec_spectral(exec, shape, b, Lane::MAIN),
         Section::Forward => {
             attention::fold(exec, shape, b)?;
+            mamba::fold(exec, shape, b)?;
+            mamba::join(exec, shape, b)?;
+            mamba::block(exec, shape, b)?;
             noisy::step(exec, shape, b, replay.is_some())?;
             attention::context(exec, shape, b)?;
             features(exec, shape, b)?;
@@ -321,6 +328,10 @@ pub(super) fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
     let skipped = (2 * shape.batch - rows) * shape.stride;
     let target_x = x.slice(skipped, x.len() - skipped);
     exec.after(Lane::TARGET, Lane::MAIN)?;
+    if shape.parts.mamba.enabled {
+        mamba::trunks(exec, shape, b)?;
+        return attention::apply(exec, shape, b);
+    }
     Network { exec, shape, parameters: b.parameters.target }.trunk(
         Lane::TARGET,
         View::new(target_x, shape.stride),
@@ -471,10 +482,14 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
 
     let layers: Vec<_> = terms.iter().map(|t| (shape.trunk2, d_h2(t), Some(h1), d_h1(t))).collect();
     network.backward(Lane::MAIN, rows, &layers)?;
+    mamba::backward(network.exec, shape, b)?;
     network.weight_gradients(Lane::MAIN, rows, planes, &each(&|t| (shape.trunk1, d_h1(t), x)))?;
     network.exec.after(Lane::MAIN, Lane::GRADIENT)?;
     if attention.is_some() {
         network.exec.after(Lane::MAIN, Lane::ATTENTION)?;
+    }
+    if shape.parts.mamba.enabled {
+        network.exec.after(Lane::MAIN, Lane::MAMBA)?;
     }
     Ok(())
 }

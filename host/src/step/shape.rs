@@ -126,6 +126,14 @@ impl StepShape {
             model.window,
             model.bar_features
         );
+        anyhow::ensure!(
+            !config.mamba.enabled || crate::step::mamba::kernel_shape(model, &config.mamba).fits(),
+            "model.window = {}, mamba.width = {}, mamba.state = {}: the block on the GPU keeps a sample's channels of all \
+             bars in shared memory, which has no room for as many",
+            model.window,
+            config.mamba.width,
+            config.mamba.state
+        );
         if config.iqn.enabled {
             let (hidden, cosines) = (config.iqn.hidden, config.iqn.cosines);
             anyhow::ensure!(
@@ -205,7 +213,8 @@ impl StepShape {
     /// own. It then ends with `update_scales` and `adam_groups` instead of `adam_ema`.
     pub fn has_parts(&self) -> bool {
         let p = &self.parts;
-        let groups = p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.auxiliary();
+        let groups =
+            p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.mamba.enabled || p.auxiliary();
         // The vaccine's projection needs the factors before the optimizer runs.
         p.cql.enabled || groups || p.vaccine.enabled
     }

@@ -10,11 +10,11 @@ use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention;
 use crate::step::buffers::{Replay, StepBuffers};
-use crate::step::noisy;
 use crate::step::parts::PartBuffers;
 use crate::step::record::{backward, exec_spectral, features, heads, losses};
 use crate::step::replay::sample_batch;
 use crate::step::shape::StepShape;
+use crate::step::{mamba, noisy};
 
 /// Buffers of the vaccine.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +47,16 @@ pub fn gradient<E: Exec>(
     (parts, vaccine): (&PartBuffers, &VaccineBuffers),
     held_out: &Replay,
 ) -> Result<(), ExecError> {
-    // The C51 term alone, and the attention that its heads read.
+    // The C51 term alone, and the attention and the block that its features come from.
     let alone = PartBuffers { cql: None, iqn: None, iql: None, auxiliary: None, ..*parts };
     let alone = StepBuffers { parts: Some(alone), ..*b };
     attention::fold(exec, shape, &alone)?;
+    mamba::fold(exec, shape, &alone)?;
     noisy::step(exec, shape, &alone, true)?;
     exec_spectral(exec, shape, &alone, Lane::MAIN)?;
+    mamba::join(exec, shape, &alone)?;
     sample_batch(exec, shape, &alone, held_out)?;
+    mamba::block(exec, shape, &alone)?;
     attention::context(exec, shape, &alone)?;
     features(exec, shape, &alone)?;
     heads(exec, shape, &alone)?;

@@ -99,6 +99,9 @@ pub struct PartRow {
     /// The attention's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_attention: Option<f32>,
+    /// The Mamba-2 block's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_mamba: Option<f32>,
     /// V_high's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_iql_high: Option<f32>,

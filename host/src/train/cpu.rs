@@ -61,6 +61,7 @@ fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
         norm_aux_trunk: norm("aux_trunk"),
         norm_iqn: norm("iqn"),
         norm_attention: norm("attention"),
+        norm_mamba: norm("mamba"),
         norm_iql_high: norm("iql_high"),
         norm_iql_low: norm("iql_low"),
         norm_ensemble: norm("ensemble"),

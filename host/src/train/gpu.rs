@@ -330,6 +330,7 @@ fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
         norm_aux_trunk: term(parts.auxiliary(), 1 + shape.trunk_terms() as u32),
         norm_iqn: group(Group::Iqn),
         norm_attention: group(Group::Attention),
+        norm_mamba: group(Group::Mamba),
         norm_iql_high: group(Group::IqlHigh),
         norm_iql_low: group(Group::IqlLow),
         norm_ensemble: group(Group::Ensemble),
