@@ -156,6 +156,8 @@ fn losses(bench: &mut Bench, network: &ModelShape, shape: &str) -> Result<(), Ex
     let stats: Buf<f32> = bench.exec.alloc("stats", BATCH * stat::COLUMNS as usize)?;
     let cross_entropy: Buf<f32> = bench.exec.alloc("cross-entropy", BATCH * branches)?;
     let td_error: Buf<f32> = bench.exec.alloc("td error", BATCH * branches)?;
+    let mean_target: Buf<f32> = bench.exec.alloc("mean target", BATCH * atoms)?;
+    let branch_scales = bench.put("branch scales", &[1.0f32; 8])?;
     let q: Buf<f32> = bench.exec.alloc("q", BATCH * network.actions())?;
     let log_p: Buf<f32> = bench.exec.alloc("log p", BATCH * network.actions() * atoms)?;
     let bytes = 4 * floats as u64;
@@ -170,6 +172,7 @@ fn losses(bench: &mut Bench, network: &ModelShape, shape: &str) -> Result<(), Ex
                     sizes,
                     atoms: atom_count,
                     stride,
+                    keep_target: 1,
                     support: support.into(),
                     online: online.into(),
                     target: target.into(),
@@ -177,10 +180,12 @@ fn losses(bench: &mut Bench, network: &ModelShape, shape: &str) -> Result<(), Ex
                     rewards: rewards.into(),
                     discounts: discounts.into(),
                     weights: weights.into(),
+                    branch_scales: branch_scales.into(),
                     gradient: gradient.into(),
                     stats: stats.into(),
                     cross_entropy: cross_entropy.into(),
                     td_error: td_error.into(),
+                    mean_target: mean_target.into(),
                 },
             )?;
             bench.kernel(

@@ -38,7 +38,7 @@ pub use numbers::NumberFormat;
 pub use options::{Gaps, LoadOptions, Price, Repair, ZeroVolume};
 pub use report::Report;
 pub use series::{Bar, Bars};
-pub use split::{Fold, Reach, SplitOptions};
+pub use split::{FEWEST_DECISIONS, Fold, Reach, SplitOptions};
 pub use synthetic::Synthetic;
 pub use time::{DateOrder, EpochUnit, TimeFormat, utc_text};
 pub use write::{write_csv, write_parquet};

@@ -25,6 +25,8 @@ pub struct C51Batch<T> {
     pub taus: Vec<T>,
     /// tau', quantile samples at s', [B, N']; empty without that head.
     pub target_taus: Vec<T>,
+    /// Which members of the ensemble learn from a sample, [B, M]; empty without an ensemble.
+    pub masks: Vec<bool>,
     /// f(e), the factors of the heads' noise in this step, the online network's and then the target's,
     /// [2, [`settings::NoisyLayout::factors`]]; empty without noisy heads.
     pub noise: Vec<T>,
@@ -62,6 +64,8 @@ impl<T> C51Batch<T> {
         check_len("batch.taus [batch, samples]", self.taus.len(), per_sample(samples))?;
         let expected = per_sample(target_samples);
         check_len("batch.target_taus [batch, target samples]", self.target_taus.len(), expected)?;
+        let members = if parts.ensemble.enabled { parts.ensemble.members } else { 0 };
+        check_len("batch.masks [batch, members]", self.masks.len(), batch * members)?;
         let factors = if shape.noisy { 2 * NoisyLayout::new(shape).factors } else { 0 };
         check_len("batch.noise [2, factors]", self.noise.len(), factors)?;
         for (i, &action) in self.actions.iter().enumerate() {

@@ -21,13 +21,22 @@ pub struct Support {
 impl Support {
     /// The support of a checked shape.
     pub fn new(shape: &ModelShape) -> Self {
-        let (v_min, v_max) = (decimal(shape.v_min), decimal(shape.v_max));
-        let last = shape.atoms - 1;
+        Self::between(decimal(shape.v_min), decimal(shape.v_max), shape.atoms)
+    }
+
+    /// The support of that many atoms, 2 or more, from `v_min` to `v_max`.
+    pub fn between(v_min: f64, v_max: f64, atoms: usize) -> Self {
+        let last = atoms - 1;
         let dz = (v_max - v_min) / last as f64;
         let mut atoms: Vec<f64> = (0..last).map(|k| v_min + k as f64 * dz).collect();
         // Not v_min + last * dz: one rounding above v_max and its own mass would count as outside.
         atoms.push(v_max);
         Self { v_min, v_max, atoms }
+    }
+
+    /// Lowest and highest atom.
+    pub fn ends(&self) -> [f64; 2] {
+        [self.v_min, self.v_max]
     }
 
     /// z, [atoms].

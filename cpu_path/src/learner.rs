@@ -19,8 +19,8 @@ use crate::optimizer::clip_scale;
 use crate::pruning::Mask;
 use crate::real::Real;
 use crate::spectral::{self, PowerStep};
-use crate::state::LearnerState;
 use crate::values::{Activations, Decision, Evaluation, StepMetrics};
+use crate::{confidence, iql, vaccine};
 
 /// The learner that trains where there is no GPU.
 pub type CpuLearner = Learner<f32>;
@@ -59,14 +59,18 @@ pub struct Learner<T: Real> {
     network: Network<T>,
     pub(crate) support: Support,
     pub(crate) networks: Networks<T>,
+    /// What the value networks keep; not used without them.
+    pub(crate) kept: iql::Kept<T>,
+    /// What the confidence head keeps; not used without it.
+    pub(crate) confidence: confidence::Kept<T>,
     noise: NoisyLayout,
     /// u of the trunk's two matrices; empty without spectral norm.
-    spectral: Vec<Vec<T>>,
+    pub(crate) spectral: Vec<Vec<T>>,
     /// What is pruned, where pruning is on.
     pub(crate) mask: Option<Mask>,
-    step: u64,
-    skipped: u64,
-    skipped_in_row: u32,
+    pub(crate) step: u64,
+    pub(crate) skipped: u64,
+    pub(crate) skipped_in_row: u32,
 }
 
 impl<T: Real> Learner<T> {
@@ -140,6 +144,8 @@ impl<T: Real> Learner<T> {
         Ok(Self {
             network: Network::new(shape, parts),
             support: Support::new(shape),
+            kept: iql::Kept::new(&parts.iql),
+            confidence: confidence::Kept::default(),
             noise: NoisyLayout::new(shape),
             networks: Networks::new(Flat::new(shape, parts), &start.online, start.target)?,
             shape: shape.clone(),
@@ -292,11 +298,29 @@ impl<T: Real> Learner<T> {
     /// # Errors
     /// A batch whose lengths or actions do not fit the shape.
     pub fn train_step(&mut self, batch: &C51Batch<T>) -> Result<StepMetrics<T>, CpuError> {
+        self.train_step_against(batch, None)
+    }
+
+    /// The same with the vaccine: where the gradient and the C51 gradient of a held-out batch point apart, what is against
+    /// the latter is taken away. The clip is that of the gradient as it was. The held-out batch has no quantile samples and
+    /// no masks.
+    ///
+    /// # Errors
+    /// A batch whose lengths or actions do not fit the shape.
+    pub fn train_step_against(
+        &mut self,
+        batch: &C51Batch<T>,
+        held_out: Option<&C51Batch<T>>,
+    ) -> Result<StepMetrics<T>, CpuError> {
         batch.check(&self.shape, &self.parts)?;
         self.prune()?;
         let sigmas = self.limit_spectrum()?.iter().map(|s| s.sigma).collect();
-        let evaluation = self.evaluate(batch)?;
-        let skipped = !self.apply(&evaluation)?;
+        let mut evaluation = self.evaluate(batch)?;
+        let cosine = match held_out {
+            Some(held_out) => Some(vaccine::project(&mut evaluation.gradient, &self.c51_gradient(held_out)?)),
+            None => None,
+        };
+        let skipped = !self.apply(&evaluation, cosine.is_none_or(f64::is_finite))?;
         let mean = |x: &[T]| x.iter().map(|x| x.to_f64()).sum::<f64>() / x.len() as f64;
         let mut losses = Vec::new();
         losses.extend(evaluation.cql.as_ref().map(|v| ("cql", v.loss.to_f64())));
@@ -304,11 +328,21 @@ impl<T: Real> Learner<T> {
         if let Some(iql) = &evaluation.iql {
             losses.extend([("iql_high", iql.high_loss.to_f64()), ("iql_low", iql.low_loss.to_f64())]);
         }
+        if let Some(ensemble) = &evaluation.ensemble {
+            let variance = mean(&ensemble.variance);
+            losses.extend([("ensemble", ensemble.loss.to_f64()), ("uncertainty", variance)]);
+        }
+        losses.extend(evaluation.confidence.as_ref().map(|v| ("confidence", v.loss.to_f64())));
         let terms = evaluation.terms.iter().map(|t| (t.term.name(), t.norm));
         let norms = terms.chain(evaluation.own.iter().map(|g| (g.group.name(), g.norm))).collect();
         Ok(StepMetrics {
             loss: evaluation.loss.to_f64(),
             losses,
+            kept: self
+                .kept_metrics(&evaluation)
+                .into_iter()
+                .chain(cosine.map(|c| ("vaccine_cosine", c)))
+                .collect(),
             grad_norm: evaluation.gradient_norm,
             norms,
             sigmas,
@@ -322,9 +356,9 @@ impl<T: Real> Learner<T> {
         })
     }
 
-    /// Clips, updates and averages with an evaluation's gradients; false if a norm is not finite and nothing changed.
-    fn apply(&mut self, evaluation: &Evaluation<T>) -> Result<bool, CpuError> {
-        if !evaluation.is_finite() {
+    /// `finite` false if something beside the evaluation is not finite. Clips, updates and averages with an evaluation's gradients; false if a norm is not finite and nothing changed.
+    fn apply(&mut self, evaluation: &Evaluation<T>, finite: bool) -> Result<bool, CpuError> {
+        if !finite || !evaluation.is_finite() {
             self.skipped += 1;
             self.skipped_in_row += 1;
             return Ok(false);
@@ -336,46 +370,8 @@ impl<T: Real> Learner<T> {
         self.networks.update(&hyper, self.step + 1, &steps)?;
         self.step += 1;
         self.skipped_in_row = 0;
+        self.advance(evaluation);
         Ok(true)
-    }
-
-    /// Copies the whole state for a checkpoint.
-    pub fn export(&self) -> LearnerState<T> {
-        LearnerState {
-            online: self.networks.gather(|g| g.values()),
-            target: self.networks.target_values().to_vec(),
-            m: self.networks.gather(|g| &g.adam().m),
-            v: self.networks.gather(|g| &g.adam().v),
-            spectral: self.spectral.concat(),
-            pruned: self.mask.as_ref().map_or(Vec::new(), |mask| mask.pruned.clone()),
-            step: self.step,
-            skipped: self.skipped,
-            skipped_in_row: self.skipped_in_row,
-        }
-    }
-
-    /// Goes on from an exported state of a learner with the same shape and parts; the learner is unchanged on an error.
-    ///
-    /// # Errors
-    /// A vector of the wrong length, or a value that no run can have written.
-    pub fn import(&mut self, state: LearnerState<T>) -> Result<(), CpuError> {
-        state.check(self.networks.flat(), self.spectral.iter().map(Vec::len).sum())?;
-        let masked = self.mask.as_ref().map_or(0, |mask| mask.pruned.len());
-        check_len("learner state: pruned", state.pruned.len(), masked)?;
-        self.networks.restore(&state.online, state.target, &state.m, &state.v)?;
-        if let Some(mask) = &mut self.mask {
-            mask.pruned = state.pruned;
-        }
-        let mut rest = &state.spectral[..];
-        for u in &mut self.spectral {
-            let (own, behind) = rest.split_at(u.len());
-            u.copy_from_slice(own);
-            rest = behind;
-        }
-        self.step = state.step;
-        self.skipped = state.skipped;
-        self.skipped_in_row = state.skipped_in_row;
-        Ok(())
     }
 
     /// A network's weights in a step: with the noise of these factors where the heads are noisy.

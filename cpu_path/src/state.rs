@@ -1,10 +1,15 @@
 //! The saved state of a learner.
 
-use settings::Flat;
+use settings::{Confidence, Flat, Group};
 
 use crate::error::CpuError;
 use crate::group::check_len;
 use crate::real::Real;
+
+/// Values that the value networks keep.
+pub(crate) const IQL: usize = 6;
+/// Values that the confidence head keeps.
+pub(crate) const CONFIDENCE: usize = 3 + Confidence::SIGNALS;
 
 /// Everything a checkpoint needs to go on bit for bit; flat vectors are in the layout of all networks.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +24,11 @@ pub struct LearnerState<T> {
     pub v: Vec<T>,
     /// Kept vectors of the spectral norm, trunk1's [H1] then trunk2's [H2]; empty without it.
     pub spectral: Vec<T>,
+    /// What the value networks keep: averages of gap and |V_high|, 1 once they have started, epsilon, then the support's
+    /// ends; empty without them.
+    pub iql: Vec<T>,
+    /// What the confidence head keeps: median, mean, 1 once they have started, signals; empty without it.
+    pub confidence: Vec<T>,
     /// Whether each parameter of the main group is pruned; empty without pruning.
     pub pruned: Vec<bool>,
     /// Adam steps taken; skipped ones do not count.
@@ -32,6 +42,10 @@ pub struct LearnerState<T> {
 impl<T: Real> LearnerState<T> {
     /// Checks lengths, that every value is finite, that second moments are not negative and that padding is zero.
     pub(crate) fn check(&self, flat: &Flat, spectral: usize) -> Result<(), CpuError> {
+        let has = |group: Group| flat.segment(group).is_some();
+        let (iql, confidence) = (has(Group::IqlHigh), has(Group::Confidence));
+        let (iql, confidence) =
+            (vec![true; usize::from(iql) * IQL], vec![true; usize::from(confidence) * CONFIDENCE]);
         let mut is_parameter = vec![false; flat.len];
         for t in flat.tensors() {
             is_parameter[t.offset..t.offset + t.len()].fill(true);
@@ -43,6 +57,8 @@ impl<T: Real> LearnerState<T> {
             ("m", &self.m, &is_parameter[..]),
             ("v", &self.v, &is_parameter[..]),
             ("spectral", &self.spectral, &is_element[..]),
+            ("iql", &self.iql, &iql[..]),
+            ("confidence", &self.confidence, &confidence[..]),
         ];
         for (what, values, is_parameter) in vectors {
             check_len(&format!("learner state: {what}"), values.len(), is_parameter.len())?;

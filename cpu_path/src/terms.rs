@@ -15,6 +15,8 @@ pub enum Term {
     Cql,
     /// Quantile loss; it reaches the trunk only.
     Iqn,
+    /// Ensemble and confidence head together; they reach the trunk only.
+    Auxiliary,
 }
 
 impl Term {
@@ -24,6 +26,7 @@ impl Term {
             Self::C51 => "c51",
             Self::Cql => "cql",
             Self::Iqn => "iqn_trunk",
+            Self::Auxiliary => "aux_trunk",
         }
     }
 
@@ -33,6 +36,7 @@ impl Term {
             Self::C51 => budgets.c51,
             Self::Cql => budgets.cql,
             Self::Iqn => budgets.iqn,
+            Self::Auxiliary => budgets.aux,
         })
     }
 }

@@ -62,14 +62,20 @@ pub struct Evaluation<T> {
     pub td: Vec<T>,
     /// Mean over batch and branches of Q_d(s, a_d).
     pub mean_q: f64,
-    /// Mean over the batch of weight times cross-entropy.
+    /// Mean over the batch of weight times cross-entropy, with advantage weights and branch scales where they are on.
     pub loss: T,
+    /// Mean over batch and branches of the online network's Q at s' and its greedy actions.
+    pub mean_next_q: f64,
     /// Values of the conservative term, if it is on.
     pub cql: Option<CqlValues<T>>,
     /// Values of the quantile head, if it is on.
     pub iqn: Option<IqnValues<T>>,
     /// Values of the two value networks, if they are on.
     pub iql: Option<IqlValues<T>>,
+    /// Values of the ensemble, if it is on.
+    pub ensemble: Option<EnsembleValues<T>>,
+    /// Values of the confidence head, if it is on.
+    pub confidence: Option<ConfidenceValues<T>>,
     /// Each term's gradient on the main parameters before its budget.
     pub terms: Vec<TermGradient<T>>,
     /// Sum of the terms within their budgets, in the main network's flat layout, not clipped. With C51 alone
@@ -145,13 +151,39 @@ pub struct IqlValues<T> {
     pub derived: Derived<T>,
 }
 
+/// The ensemble's values of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnsembleValues<T> {
+    /// Weighted cross-entropies less the bonus, [batch].
+    pub per_sample: Vec<T>,
+    /// Variance over the members of their expected values, [batch].
+    pub variance: Vec<T>,
+    /// Mean over the batch of the loss.
+    pub loss: T,
+}
+
+/// The confidence head's values of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfidenceValues<T> {
+    /// c, [batch].
+    pub logits: Vec<T>,
+    /// Cross-entropy, [batch].
+    pub per_sample: Vec<T>,
+    /// Its mean over the batch.
+    pub loss: T,
+}
+
 /// What a training step reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepMetrics<T> {
     /// Mean over the batch of weight times cross-entropy, before the update.
     pub loss: f64,
-    /// Batch means of the further losses that are on, by name: `cql`, `iqn` (weighted), `iql_high`, `iql_low`.
+    /// Batch means of the further losses that are on, by name: `cql`, `iqn` (weighted), `iql_high`, `iql_low`, `ensemble`,
+    /// `uncertainty` (the ensemble's variance), `confidence`.
     pub losses: Vec<(&'static str, f64)>,
+    /// What the value networks and the confidence head keep, after the step, by name: `iql_gap` (of the batch),
+    /// `iql_epsilon`, `v_min` and `v_max` (where the support adapts), `td_median`.
+    pub kept: Vec<(&'static str, f64)>,
     /// Norm of the main parameters' gradient before the clip; of several terms, of their sum within the budgets.
     pub grad_norm: f64,
     /// Unclipped norms of every term on the main parameters and of every group with its own Adam, by name.

@@ -48,7 +48,7 @@ fn group_key(group: Group) -> &'static str {
         Group::Attention => "att",
         Group::IqlHigh => "iql_hi",
         Group::IqlLow => "iql_lo",
-        Group::Mamba => unreachable!("the files have no Mamba-2 block"),
+        Group::Mamba | Group::Ensemble | Group::Confidence => unreachable!("the files do not have these"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod c51_cases;
 mod derivatives;
+mod feedback;
 mod golden_full;
 mod golden_step;
 mod learner;

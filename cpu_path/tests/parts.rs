@@ -7,16 +7,20 @@ use settings::{Config, Flat, Group, Head, Layout, ModelShape, Optimizer, Parts};
 
 use crate::support::{batch, narrow_batch, small_shape, wave};
 
-fn shape() -> ModelShape {
+pub fn shape() -> ModelShape {
     ModelShape { window: 2, bar_features: 2, trunk2: 8, head: Head::Glu, ..small_shape() }
 }
 
-fn everything() -> Parts {
+pub fn everything() -> Parts {
     let mut parts = Parts::default();
     parts.cql.enabled = true;
     (parts.iqn.enabled, parts.iqn.samples, parts.iqn.target_samples) = (true, 5, 3);
     (parts.iqn.cosines, parts.iqn.hidden) = (7, 6);
     (parts.iql.enabled, parts.iql.hidden) = (true, 6);
+    (parts.iql.advantage_weighting, parts.iql.branch_scaling) = (true, true);
+    (parts.iql.adaptive_support, parts.iql.adaptive_epsilon) = (true, true);
+    (parts.ensemble.enabled, parts.ensemble.members, parts.ensemble.lambda) = (true, 3, 0.2);
+    parts.confidence.enabled = true;
     (parts.attention.enabled, parts.attention.heads) = (true, 2);
     (parts.mamba.enabled, parts.mamba.width, parts.mamba.heads, parts.mamba.state) = (true, 8, 2, 3);
     (parts.spectral.enabled, parts.spectral.sigma_max) = (true, 0.7);
@@ -28,14 +32,22 @@ fn optimizer() -> Optimizer {
 }
 
 fn config(parts: Parts) -> Config {
-    let Parts { cql, iqn, iql, attention, mamba, spectral, budgets } = parts;
-    let mut config = Config { cql, iqn, iql, attention, mamba, spectral, budgets, ..Config::default() };
+    let mut config = Config::default();
+    config.cql = parts.cql;
+    config.iqn = parts.iqn;
+    config.iql = parts.iql;
+    config.ensemble = parts.ensemble;
+    config.confidence = parts.confidence;
+    config.attention = parts.attention;
+    config.mamba = parts.mamba;
+    config.spectral = parts.spectral;
+    config.budgets = parts.budgets;
     (config.model, config.optimizer, config.train.seed) = (shape(), optimizer(), 11);
     config
 }
 
 /// A batch with the quantile samples that the parts ask for.
-fn full_batch(parts: &Parts, samples: usize) -> C51Batch<f64> {
+pub fn full_batch(parts: &Parts, samples: usize) -> C51Batch<f64> {
     let taus = |n: usize, phase: f64| {
         let wave = wave(samples * n, phase);
         wave.iter().map(|x| 0.5 + 0.45 * x).collect::<Vec<f64>>()
@@ -45,11 +57,14 @@ fn full_batch(parts: &Parts, samples: usize) -> C51Batch<f64> {
         batch.taus = taus(parts.iqn.samples, 0.4);
         batch.target_taus = taus(parts.iqn.target_samples, 0.9);
     }
+    if parts.ensemble.enabled {
+        batch.masks = (0..samples * parts.ensemble.members).map(|i| i % 4 != 1).collect();
+    }
     batch
 }
 
 /// A learner whose attention and Mamba-2 block have open gates and whose target is another network.
-fn oracle(parts: &Parts) -> Oracle {
+pub fn oracle(parts: &Parts) -> Oracle {
     let flat = Flat::new(&shape(), parts);
     let widen = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
     let mut online = widen(&init_parameters(&flat, 3));
@@ -63,7 +78,8 @@ fn oracle(parts: &Parts) -> Oracle {
 }
 
 fn bits(state: &LearnerState<f32>) -> Vec<u32> {
-    let vectors = [&state.online, &state.target, &state.m, &state.v, &state.spectral];
+    let vectors =
+        [&state.online, &state.target, &state.m, &state.v, &state.spectral, &state.iql, &state.confidence];
     vectors.iter().flat_map(|x| x.iter().map(|x| x.to_bits())).collect()
 }
 
@@ -155,7 +171,8 @@ fn each_term_reaches_its_own_parameters_only() {
     for t in &e.terms {
         for tensor in &layout.tensors {
             let values = &t.gradient[tensor.offset..][..tensor.len()];
-            let reached = t.term != Term::Iqn || tensor.name.starts_with("trunk");
+            let trunk_only = matches!(t.term, Term::Iqn | Term::Auxiliary);
+            let reached = !trunk_only || tensor.name.starts_with("trunk");
             assert_eq!(values.iter().any(|g| *g != 0.0), reached, "{:?} and {}", t.term, tensor.name);
         }
     }
@@ -164,7 +181,8 @@ fn each_term_reaches_its_own_parameters_only() {
         e.own.iter().find(|g| g.group == group).unwrap().gradient.clone()
     };
     let (attention, mamba) = (parts.attention.clone(), parts.mamba.clone());
-    let alone = Parts { attention, mamba, ..Parts::default() };
+    // The value networks weigh its loss.
+    let alone = Parts { attention, mamba, iql: parts.iql.clone(), ..Parts::default() };
     let c51 = oracle(&alone).evaluate(&full_batch(&alone, 6)).unwrap();
     for group in [Group::Attention, Group::Mamba] {
         assert_eq!(own(&c51, group), own(&e, group));
@@ -192,7 +210,8 @@ fn the_budgeted_terms_match_central_differences_on_the_trunk() {
                 let mut learner = oracle(&parts);
                 learner.import(moved).unwrap();
                 let e = learner.evaluate(&batch).unwrap();
-                [e.loss, e.cql.unwrap().loss, e.iqn.unwrap().loss]
+                let auxiliary = e.ensemble.unwrap().loss + e.confidence.unwrap().loss;
+                [e.loss, e.cql.unwrap().loss, e.iqn.unwrap().loss, auxiliary]
             };
             let (above, below) = (at(state.online[i] + h), at(state.online[i] - h));
             for (t, (a, b)) in e.terms.iter().zip(above.iter().zip(below)) {
@@ -369,8 +388,9 @@ fn every_loss_on_a_fixed_batch_falls() {
     // No bootstrap: the quantile head's targets are the rewards, so its loss can go to 0.
     batch.discounts.fill(0.0);
     let mut config = config(parts);
-    // The value networks' target is the target network's Q, which then stands still.
+    // The value networks' target is the target network's Q, which then stands still; the support is to stand still too.
     config.optimizer.tau = 0.0;
+    config.iql.adaptive_support = false;
     let mut learner = CpuLearner::from_config(&config).unwrap();
     let first = learner.train_step(&batch).unwrap();
     let mut last = first.clone();
@@ -379,8 +399,13 @@ fn every_loss_on_a_fixed_batch_falls() {
     }
     assert!(last.loss < first.loss, "c51: {} -> {}", first.loss, last.loss);
     for ((name, before), (_, after)) in first.losses.iter().zip(&last.losses) {
-        // The conservative term and C51 pull in different directions; the others are alone with their networks.
-        let share = if *name == "cql" { 1.0 } else { 0.5 };
+        // What the confidence head is to say changes with the median, and the variance is no loss.
+        if matches!(*name, "confidence" | "uncertainty") {
+            continue;
+        }
+        // The conservative term and C51 pull in different directions, and no cross-entropy falls below its target's
+        // entropy; the others are alone with their networks.
+        let share = if matches!(*name, "cql" | "ensemble") { 1.0 } else { 0.5 };
         assert!(*after < share * before, "{name}: {before} -> {after}");
     }
 }

@@ -37,6 +37,7 @@ pub fn narrow_batch<T: Real>(batch: &C51Batch<f64>) -> C51Batch<T> {
         weights: narrow(&batch.weights),
         taus: narrow(&batch.taus),
         target_taus: narrow(&batch.target_taus),
+        masks: batch.masks.clone(),
         noise: narrow(&batch.noise),
     }
 }

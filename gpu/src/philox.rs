@@ -27,6 +27,10 @@ pub enum Stream {
     IqnTau = 5,
     /// Quantile fractions of the target at s', the same for the online head that selects.
     IqnTauTarget = 6,
+    /// Which members of the ensemble learn from a sample.
+    EnsembleMask = 7,
+    /// Permutations of the causal probe.
+    Probe = 8,
     /// Noise of the online network's heads in a training step.
     NoiseOnline = 16,
     /// Noise of the target network's heads in a training step.

@@ -101,6 +101,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let gpu = open_gpu(&args.device)?;
     let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
+    agent.set_kept(&checkpoint.kept)?;
     let report = market.report(&agent.backtest(args.part)?, args.part)?;
     if args.json {
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));

@@ -37,8 +37,10 @@ impl Lane {
     pub const CONTEXT: Lane = Lane(7);
     /// The Mamba-2 block: folding, block, backward.
     pub const MAMBA: Lane = Lane(16);
+    /// Ensemble and confidence head.
+    pub const AUX: Lane = Lane(17);
     /// Most lanes a step may use.
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
 
     /// Which lane's kernels come first where there is no room for all: the lower number. The IQN head has the longest
     /// kernels and nothing waits for it but the update.
@@ -69,8 +71,9 @@ impl fmt::Display for Lane {
             5 => write!(f, "lane iql"),
             6 => write!(f, "lane cql"),
             7 => write!(f, "lane context"),
+            17 => write!(f, "lane aux"),
+            d @ 8..=15 => write!(f, "lane branch{}", d - 8),
             16 => write!(f, "lane mamba"),
-            d @ 8..16 => write!(f, "lane branch{}", d - 8),
             other => write!(f, "lane {other}"),
         }
     }

@@ -125,7 +125,7 @@ fn measure(
     let initial = cpu_path::init_parameters(&shape.flat, 1);
     exec.upload(buffers.parameters.online, &initial)?;
     exec.upload(buffers.parameters.target, &initial[..shape.flat.target_len()])?;
-    buffers.start_spectral(&mut exec, &shape)?;
+    buffers.start(&mut exec, &shape)?;
     record(&mut exec, &shape, &buffers, Some(&replay))?;
     exec.synchronize()?;
     let graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))?;

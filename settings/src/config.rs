@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::mamba::Mamba;
 use crate::model::ModelShape;
-use crate::parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
+use crate::parts::{
+    Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine,
+};
 use crate::pruning::Pruning;
 use crate::replay::Replay;
 use crate::schedule::Schedule;
@@ -331,6 +333,14 @@ pub struct Config {
     pub iqn: Iqn,
     /// Value networks by expectile regression.
     pub iql: Iql,
+    /// Further value heads.
+    pub ensemble: Ensemble,
+    /// Confidence head.
+    pub confidence: Confidence,
+    /// Gradient of held-out training data.
+    pub vaccine: Vaccine,
+    /// Causal probe.
+    pub probe: Probe,
     /// Temporal attention.
     pub attention: Attention,
     /// Mamba-2 block over the window's bars.
@@ -383,6 +393,10 @@ impl Config {
             cql: self.cql.clone(),
             iqn: self.iqn.clone(),
             iql: self.iql.clone(),
+            ensemble: self.ensemble.clone(),
+            confidence: self.confidence.clone(),
+            vaccine: self.vaccine.clone(),
+            probe: self.probe.clone(),
             attention: self.attention.clone(),
             mamba: self.mamba.clone(),
             spectral: self.spectral.clone(),

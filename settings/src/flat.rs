@@ -1,7 +1,7 @@
 //! The one flat buffer of all networks: parameters, gradients and moments have this layout, the target its beginning.
 
-use crate::model::{Builder, Layout, ModelShape, Tensor};
-use crate::parts::Parts;
+use crate::model::{Builder, Layout, ModelShape, Tensor, pad4};
+use crate::parts::{Confidence, Parts};
 
 /// Parameters that are clipped by one norm and updated as one. Initial values are drawn from streams that are numbered as
 /// the variants are, so a new one comes last here; [`Group::ALL`] is the order in memory.
@@ -17,18 +17,31 @@ pub enum Group {
     IqlHigh,
     /// V_low.
     IqlLow,
+    /// The ensemble's heads.
+    Ensemble,
+    /// The confidence head.
+    Confidence,
     /// The Mamba-2 block with its output projection and gate.
     Mamba,
 }
 
 impl Group {
     /// All groups in buffer order.
-    pub const ALL: [Self; 6] =
-        [Self::Main, Self::Iqn, Self::Attention, Self::Mamba, Self::IqlHigh, Self::IqlLow];
+    pub const ALL: [Self; 8] = [
+        Self::Main,
+        Self::Iqn,
+        Self::Attention,
+        Self::Mamba,
+        Self::IqlHigh,
+        Self::IqlLow,
+        Self::Ensemble,
+        Self::Confidence,
+    ];
 
-    /// Whether the group has a target copy: all but the IQL networks, which nothing bootstraps from.
+    /// Whether the group has a target copy: all but the IQL networks and the auxiliary heads, which nothing bootstraps
+    /// from.
     pub fn has_target(self) -> bool {
-        !matches!(self, Self::IqlHigh | Self::IqlLow)
+        !matches!(self, Self::IqlHigh | Self::IqlLow | Self::Ensemble | Self::Confidence)
     }
 
     /// Name in messages and metrics.
@@ -39,6 +52,8 @@ impl Group {
             Self::Attention => "attention",
             Self::IqlHigh => "iql_high",
             Self::IqlLow => "iql_low",
+            Self::Ensemble => "ensemble",
+            Self::Confidence => "confidence",
             Self::Mamba => "mamba",
         }
     }
@@ -87,6 +102,8 @@ impl Flat {
                 Group::Mamba if parts.mamba.enabled => parts.mamba.layout(shape),
                 Group::IqlHigh if parts.iql.enabled => iql(shape, parts, "iql.hi"),
                 Group::IqlLow if parts.iql.enabled => iql(shape, parts, "iql.lo"),
+                Group::Ensemble if parts.ensemble.enabled => ensemble(shape, parts),
+                Group::Confidence if parts.confidence.enabled => confidence(shape),
                 _ => continue,
             };
             let offset = usize::next_multiple_of(len, Self::SEGMENT);
@@ -147,6 +164,8 @@ impl Flat {
                     Group::Attention => "attention embedding, positions and gate",
                     Group::Mamba => "mamba block",
                     Group::IqlHigh | Group::IqlLow => "iql value networks",
+                    Group::Ensemble => "ensemble",
+                    Group::Confidence => "confidence head",
                 };
                 match counts.iter_mut().find(|(name, _)| *name == part) {
                     Some((_, count)) => *count += t.len(),
@@ -201,12 +220,42 @@ fn iql(shape: &ModelShape, parts: &Parts, prefix: &str) -> Layout {
     b.finish()
 }
 
+/// H2 -> VH -> K of every member. The hidden layers of all members are one block of rows, as those of the main heads; an
+/// output layer's rows are padded to a multiple of 4.
+fn ensemble(shape: &ModelShape, parts: &Parts) -> Layout {
+    let (h2, hidden, k) = (shape.trunk2, shape.value_hidden, shape.atoms);
+    let mut b = Builder::default();
+    for member in 0..parts.ensemble.members {
+        b.push(format!("ens.hid.{member}.weight"), vec![hidden, h2], h2, hidden * h2, member == 0);
+    }
+    for member in 0..parts.ensemble.members {
+        b.push(format!("ens.hid.{member}.bias"), vec![hidden], h2, hidden, member == 0);
+    }
+    for member in 0..parts.ensemble.members {
+        b.push(format!("ens.out.{member}.weight"), vec![k, hidden], hidden, pad4(k) * hidden, true);
+        b.push(format!("ens.out.{member}.bias"), vec![k], hidden, pad4(k), true);
+    }
+    b.finish()
+}
+
+/// [H2, signals] -> 1; the bias is counted with the features.
+fn confidence(shape: &ModelShape) -> Layout {
+    let (h2, signals) = (shape.trunk2, Confidence::SIGNALS);
+    let mut b = Builder::default();
+    b.push("conf.features.weight".into(), vec![1, h2], h2 + signals, h2, true);
+    b.push("conf.signals.weight".into(), vec![1, signals], h2 + signals, signals, true);
+    b.push("conf.bias".into(), vec![1], h2 + signals, 1, true);
+    b.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn everything() -> Parts {
         let mut parts = Parts::default();
+        parts.ensemble.enabled = true;
+        parts.confidence.enabled = true;
         parts.iqn.enabled = true;
         parts.iql.enabled = true;
         parts.attention.enabled = true;
@@ -239,6 +288,8 @@ mod tests {
         assert_eq!(part(&flat, "attention embedding, positions and gate"), 256 * 9 + 256 + 8 * 256 + 1);
         assert_eq!(part(&flat, "iqn head"), 256 * 64 + 256 + 128 * 256 + 128 + 15 * 128 + 15);
         assert_eq!(part(&flat, "iql value networks"), 2 * (80 * 128 + 128 + 128 * 128 + 128 + 128 + 1));
+        assert_eq!(part(&flat, "ensemble"), 5 * (256 * 128 + 128 + 128 * 51 + 51));
+        assert_eq!(part(&flat, "confidence head"), 256 + 8 + 1);
         assert_eq!(flat.counts().iter().map(|(_, count)| count).sum::<usize>(), flat.count());
     }
 
@@ -264,8 +315,16 @@ mod tests {
         let last = tensors.last().unwrap();
         assert!(last.offset + last.len() <= flat.len);
         let gapless = |name: &str| {
-            let inner = ["a1.", "iqn.out.", "mamba."].iter().any(|p| name.starts_with(p));
-            inner && !["iqn.out.0.weight", "iqn.out.0.bias", "mamba.emb.weight", "mamba.gate"].contains(&name)
+            let inner = ["a1.", "iqn.out.", "mamba.", "ens.hid."].iter().any(|p| name.starts_with(p));
+            let first = [
+                "iqn.out.0.weight",
+                "iqn.out.0.bias",
+                "mamba.emb.weight",
+                "mamba.gate",
+                "ens.hid.0.weight",
+                "ens.hid.0.bias",
+            ];
+            inner && !first.contains(&name)
         };
         for t in tensors.iter().filter(|t| !gapless(&t.name)) {
             assert!(t.offset.is_multiple_of(Layout::ALIGN), "{t:?}");

@@ -19,7 +19,7 @@ pub use flat::{Flat, Group, Segment};
 pub use mamba::Mamba;
 pub use model::{Head, Layout, ModelShape, Tensor};
 pub use noisy::{NoisyLayer, NoisyLayout};
-pub use parts::{Attention, Budgets, Cql, Iql, Iqn, Parts, Spectral};
+pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine};
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
 pub use schedule::Schedule;

@@ -6,12 +6,24 @@ use crate::config::ConfigError;
 use crate::mamba::Mamba;
 use crate::model::ModelShape;
 
+mod auxiliary;
+mod iql;
+mod variants;
+
+pub use auxiliary::{Confidence, Ensemble};
+pub use iql::Iql;
+pub use variants::{Probe, Vaccine};
+
 /// Most cosine features of the IQN head.
 pub const MAX_COSINES: usize = 256;
 /// Most quantile samples of the IQN head, online and target each.
 pub const MAX_SAMPLES: usize = 64;
 /// Widest hidden layer of the IQN head and of the IQL networks.
 pub const MAX_HIDDEN: usize = 1 << 14;
+/// Longest interval of the steps that have the vaccine or the probe.
+pub const MAX_EVERY: usize = 1 << 24;
+/// Most members of the ensemble: a sample's members are warps of one block.
+pub const MAX_MEMBERS: usize = 8;
 
 /// `[cql]`: the conservative term, (alpha/D) sum_d ( logsumexp_a Q_d(s,a) - Q_d(s,a_d) ).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,28 +75,6 @@ impl Default for Iqn {
     }
 }
 
-/// `[iql]`: two value networks trained by expectile regression, and what is derived from them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Iql {
-    /// Whether the two networks are part of the step.
-    pub enabled: bool,
-    /// Width of both hidden layers.
-    pub hidden: usize,
-    /// Expectile of V_high.
-    pub tau_high: f32,
-    /// Expectile of V_low.
-    pub tau_low: f32,
-    /// Inverse temperature of the advantage weights min(exp(beta A), 100).
-    pub beta: f32,
-}
-
-impl Default for Iql {
-    fn default() -> Self {
-        Self { enabled: false, hidden: 128, tau_high: 0.7, tau_low: 0.3, beta: 3.0 }
-    }
-}
-
 /// `[attention]`: temporal attention over the window's bars; d_model is `model.trunk2`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -120,8 +110,8 @@ impl Default for Spectral {
 /// `[budgets]`: fractions f of `optimizer.max_grad_norm` that the terms' gradients on the main parameters may have:
 /// each is scaled by min(1, f max_grad_norm / (norm + 1e-6)) before they are summed and clipped.
 ///
-/// They apply only where more than one term reaches the main parameters (CQL or IQN is on). With C51 alone there is
-/// one clip to `max_grad_norm` and no budget.
+/// They apply only where more than one term reaches the main parameters (CQL, IQN, the ensemble or the confidence head is
+/// on). With C51 alone there is one clip to `max_grad_norm` and no budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Budgets {
@@ -131,11 +121,13 @@ pub struct Budgets {
     pub cql: f32,
     /// Of the IQN term's gradient on the trunk.
     pub iqn: f32,
+    /// Of the gradient on the trunk that the ensemble and the confidence head have together.
+    pub aux: f32,
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self { c51: 0.60, cql: 0.25, iqn: 0.10 }
+        Self { c51: 0.60, cql: 0.25, iqn: 0.10, aux: 0.05 }
     }
 }
 
@@ -148,6 +140,14 @@ pub struct Parts {
     pub iqn: Iqn,
     /// `[iql]`.
     pub iql: Iql,
+    /// `[ensemble]`.
+    pub ensemble: Ensemble,
+    /// `[confidence]`.
+    pub confidence: Confidence,
+    /// `[vaccine]`.
+    pub vaccine: Vaccine,
+    /// `[probe]`.
+    pub probe: Probe,
     /// `[attention]`.
     pub attention: Attention,
     /// `[mamba]`.
@@ -165,6 +165,10 @@ impl Parts {
             ("cql", self.cql.enabled),
             ("iqn", self.iqn.enabled),
             ("iql", self.iql.enabled),
+            ("ensemble", self.ensemble.enabled),
+            ("confidence", self.confidence.enabled),
+            ("vaccine", self.vaccine.enabled),
+            ("probe", self.probe.enabled),
             ("attention", self.attention.enabled),
             ("mamba", self.mamba.enabled),
             ("spectral", self.spectral.enabled),
@@ -174,7 +178,12 @@ impl Parts {
 
     /// Whether more than one term reaches the main parameters, so that [`Budgets`] apply.
     pub fn budgeted(&self) -> bool {
-        self.cql.enabled || self.iqn.enabled
+        self.cql.enabled || self.iqn.enabled || self.auxiliary()
+    }
+
+    /// Whether heads beside the main ones reach the trunk under the budget `budgets.aux`.
+    pub fn auxiliary(&self) -> bool {
+        self.ensemble.enabled || self.confidence.enabled
     }
 
     /// Checks values, and the combinations with a checked shape.
@@ -191,30 +200,23 @@ impl Parts {
         let from_zero = |key: &str, value: f32| {
             check(key, value, value.is_finite() && value >= 0.0, "a finite number, 0 or more")
         };
-        let open_unit = |key: &str, value: f32| {
-            check(key, value, value > 0.0 && value < 1.0, "between 0 and 1, exclusive")
-        };
         from_zero("cql.alpha", self.cql.alpha)?;
         within("iqn.cosines", self.iqn.cosines, MAX_COSINES)?;
         within("iqn.samples", self.iqn.samples, MAX_SAMPLES)?;
         within("iqn.target_samples", self.iqn.target_samples, MAX_SAMPLES)?;
         within("iqn.hidden", self.iqn.hidden, MAX_HIDDEN)?;
         positive("iqn.kappa", self.iqn.kappa)?;
-        within("iql.hidden", self.iql.hidden, MAX_HIDDEN)?;
-        open_unit("iql.tau_high", self.iql.tau_high)?;
-        open_unit("iql.tau_low", self.iql.tau_low)?;
-        if self.iql.tau_low >= self.iql.tau_high {
-            return invalid(format!(
-                "iql.tau_low = {}, iql.tau_high = {}: expected tau_low < tau_high",
-                self.iql.tau_low, self.iql.tau_high
-            ));
-        }
-        from_zero("iql.beta", self.iql.beta)?;
+        self.iql.check()?;
+        self.ensemble.check()?;
+        self.confidence.check()?;
+        self.vaccine.check()?;
+        self.probe.check()?;
         positive("spectral.sigma_max", self.spectral.sigma_max)?;
         for (key, fraction) in [
             ("budgets.c51", self.budgets.c51),
             ("budgets.cql", self.budgets.cql),
             ("budgets.iqn", self.budgets.iqn),
+            ("budgets.aux", self.budgets.aux),
         ] {
             positive(key, fraction)?;
         }
@@ -278,12 +280,23 @@ mod tests {
 
     #[test]
     fn everything_on_passes_with_a_window() {
-        let sets =
-            ["cql", "iqn", "iql", "attention", "mamba", "spectral"].map(|s| format!("{s}.enabled=true"));
+        let names = [
+            "cql",
+            "iqn",
+            "iql",
+            "ensemble",
+            "confidence",
+            "vaccine",
+            "probe",
+            "attention",
+            "mamba",
+            "spectral",
+        ];
+        let sets = names.map(|s| format!("{s}.enabled=true"));
         let mut config = Config::layered(&Config::default(), None, &sets).unwrap();
         (config.model.state, config.model.window, config.model.bar_features) = (80, 8, 9);
         config.check().unwrap();
-        assert_eq!(config.parts().enabled(), ["cql", "iqn", "iql", "attention", "mamba", "spectral"]);
+        assert_eq!(config.parts().enabled(), names);
         assert!(config.parts().budgeted());
         let again = Config::layered(&Config::default(), Some(("x", &config.to_toml())), &[]).unwrap();
         assert_eq!(again, config);
@@ -306,6 +319,22 @@ mod tests {
         assert!(half.starts_with("model.window = 9, model.bar_features = 0: "), "{half}");
         let taus = message(&["iql.tau_high=0.3"]);
         assert!(taus.starts_with("iql.tau_low = 0.3, iql.tau_high = 0.3: "), "{taus}");
+        for key in ["advantage_weighting", "branch_scaling", "adaptive_support", "adaptive_epsilon"] {
+            let off = message(&[&format!("iql.{key}=true")]);
+            assert!(off.starts_with(&format!("iql.{key} = true, iql.enabled = false: ")), "{off}");
+        }
+        let ring = message(&["vaccine.capacity=100"]);
+        assert!(ring.starts_with("vaccine.capacity = 100, vaccine.environments = 256: "), "{ring}");
+        let epsilons = message(&["iql.epsilon_min=0.6"]);
+        assert!(epsilons.starts_with("iql.epsilon_min = 0.6, iql.epsilon_max = 0.5: "), "{epsilons}");
+    }
+
+    #[test]
+    fn the_last_step_of_each_interval_has_the_vaccine() {
+        let on = crate::Vaccine { enabled: true, every: 3, ..Default::default() };
+        let steps: Vec<u64> = (0..9).filter(|&step| on.is_in(step)).collect();
+        assert_eq!(steps, [2, 5, 8]);
+        assert!(!crate::Probe { enabled: false, every: 1 }.is_in(0));
     }
 
     #[test]
@@ -318,6 +347,20 @@ mod tests {
             ("iqn.hidden=0", "iqn.hidden = 0: expected 1 to 16384"),
             ("iql.tau_high=1.0", "iql.tau_high = 1: expected between 0 and 1, exclusive"),
             ("iql.beta=-1.0", "iql.beta = -1: expected a finite number, 0 or more"),
+            ("iql.support_rate=0", "iql.support_rate = 0: expected above 0, at most 1"),
+            ("iql.signal_rate=1.5", "iql.signal_rate = 1.5: expected above 0, at most 1"),
+            ("iql.support_margin=-0.1", "iql.support_margin = -0.1: expected a finite number, 0 or more"),
+            ("iql.support_floor=0.0", "iql.support_floor = 0: expected a positive finite number"),
+            ("iql.epsilon_max=2", "iql.epsilon_max = 2: expected 0 to 1"),
+            ("ensemble.members=1", "ensemble.members = 1: expected 2 to 8"),
+            ("ensemble.mask=0.0", "ensemble.mask = 0: expected above 0, at most 1"),
+            ("ensemble.lambda=-1", "ensemble.lambda = -1: expected a finite number, 0 or more"),
+            ("confidence.rate=nan", "confidence.rate = NaN: expected above 0, at most 1"),
+            ("vaccine.every=0", "vaccine.every = 0: expected 1 to 16777216"),
+            ("vaccine.holdout=0.6", "vaccine.holdout = 0.6: expected above 0, at most 0.5"),
+            ("vaccine.environments=0", "vaccine.environments = 0: expected 1 to 1048576"),
+            ("probe.every=0", "probe.every = 0: expected 1 to 16777216"),
+            ("budgets.aux=0.0", "budgets.aux = 0: expected a positive finite number"),
             ("cql.alpha=nan", "cql.alpha = NaN: expected a finite number, 0 or more"),
             ("spectral.sigma_max=inf", "spectral.sigma_max = inf: expected a positive finite number"),
             ("budgets.cql=0.0", "budgets.cql = 0: expected a positive finite number"),

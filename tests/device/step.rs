@@ -7,7 +7,9 @@ use host::embedded;
 use host::error::ExecError;
 use host::exec::Memory;
 use host::profile::random_replay;
-use host::step::{Matmul, Replay, StepBuffers, StepShape, record, record_pruning};
+use host::step::{
+    Matmul, Replay, StepBuffers, StepShape, record, record_probe, record_pruning, record_vaccinated,
+};
 use settings::{Config, Head, Precision, Pruning};
 
 /// Columns of a history row.
@@ -49,6 +51,12 @@ fn with_parts(batch: usize, precision: Precision) -> Config {
     config.iqn.double = true;
     config.iql.enabled = true;
     config.iql.hidden = 32;
+    config.iql.advantage_weighting = true;
+    config.iql.branch_scaling = true;
+    config.iql.adaptive_support = true;
+    config.iql.adaptive_epsilon = true;
+    config.ensemble.enabled = true;
+    config.confidence.enabled = true;
     config.attention.enabled = true;
     config.mamba.enabled = true;
     config.spectral.enabled = true;
@@ -82,7 +90,7 @@ impl Step {
         let zeros = vec![0.0f32; self.initial.len()];
         exec.upload(p.online, &self.initial)?;
         exec.upload(p.target, &self.initial[..p.target.len()])?;
-        self.buffers.start_spectral(exec, &self.shape)?;
+        self.buffers.start(exec, &self.shape)?;
         self.buffers.start_factors(exec)?;
         exec.upload(p.m, &zeros)?;
         exec.upload(p.v, &zeros)?;
@@ -117,6 +125,12 @@ impl Step {
             buffers.extend([parts.grads, parts.trunk_grads, parts.scales, parts.samples]);
             buffers.extend(parts.iqn.iter().flat_map(|iqn| [iqn.taus, iqn.target_taus]));
         }
+        buffers.push(self.buffers.support);
+        if let Some(iql) = self.buffers.parts.and_then(|parts| parts.iql) {
+            buffers.extend([iql.averages, iql.epsilon, iql.derived, iql.loss_weights]);
+        }
+        let auxiliary = self.buffers.parts.and_then(|parts| parts.auxiliary);
+        buffers.extend(auxiliary.and_then(|a| a.confidence).map(|confidence| confidence.kept));
         buffers.extend(self.buffers.spectral.iter().flat_map(|spectral| [spectral.u, spectral.sigma]));
         if let Some(tree) = &self.replay.priorities {
             buffers.extend([tree.leaves, tree.chosen, self.buffers.batch.weights]);
@@ -177,6 +191,45 @@ fn eager_equals_replay_bit_for_bit_with_all_parts() {
     let mut glu = with_parts(96, Precision::Fp32);
     glu.model.head = Head::Glu;
     eager_equals_replay(&glu, Matmul::Rust);
+}
+
+/// Steps with the vaccine, each followed by the probe: eager and replayed alike, and not what plain steps leave.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn vaccinated_steps_and_the_probe_replay_bit_for_bit() {
+    const STEPS: usize = 100;
+    let mut config = with_parts(96, Precision::Tf32);
+    config.vaccine.enabled = true;
+    config.probe.enabled = true;
+    let mut step = Step::new(&config, Matmul::Rust);
+    let held_out = random_replay(&mut step.exec, &step.shape, 1000).unwrap();
+    let rewards: Vec<f32> = step.exec.download(held_out.rewards).unwrap().iter().map(|r| -2.0 * r).collect();
+    step.exec.upload(held_out.rewards, &rewards).unwrap();
+    let (shape, buffers, replay) = (step.shape.clone(), step.buffers, step.replay);
+    let record = |exec: &mut CudaExec| {
+        record_vaccinated(exec, &shape, &buffers, &replay, &held_out)?;
+        record_probe(exec, &shape, &buffers)
+    };
+    let state = |step: &mut Step| {
+        let sensitivity = step.exec.download(buffers.probe.unwrap().sensitivity).unwrap();
+        assert!(sensitivity.iter().all(|&x| x > 0.0 && x.is_finite()));
+        (step.bits(), sensitivity.iter().map(|x| x.to_bits()).collect::<Vec<u32>>())
+    };
+    for _ in 0..STEPS {
+        record(&mut step.exec).unwrap();
+    }
+    let eager = state(&mut step);
+    let graph = Graph::capture(&mut step.exec, record).unwrap();
+    step.rewind().unwrap();
+    for _ in 0..STEPS {
+        graph.replay(&mut step.exec).unwrap();
+    }
+    assert!(state(&mut step) == eager);
+    step.rewind().unwrap();
+    for _ in 0..STEPS {
+        step.eager().unwrap();
+    }
+    assert!(step.bits() != eager.0, "the vaccine left no trace");
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub struct Written {
     pub cross_entropy: Vec<f32>,
     /// Signed error [B, D].
     pub td_error: Vec<f32>,
+    /// Mean of the branches' targets [B, K].
+    pub mean_target: Vec<f32>,
 }
 
 /// Launches the narrow or the wide kernel on a batch. Padding of the logits is NaN and must not be read; padding of the
@@ -47,6 +49,18 @@ pub fn run<B: Backend>(
     b: &mut B,
     shape: &Shape,
     support: [f32; 2],
+    samples: &[Sample],
+    wide: bool,
+) -> Result<Written, ExecError> {
+    run_scaled(b, shape, support, &vec![1.0; shape.sizes.len()], samples, wide)
+}
+
+/// The same with scaled branches.
+fn run_scaled<B: Backend>(
+    b: &mut B,
+    shape: &Shape,
+    support: [f32; 2],
+    branch_scales: &[f32],
     samples: &[Sample],
     wide: bool,
 ) -> Result<Written, ExecError> {
@@ -63,6 +77,8 @@ pub fn run<B: Backend>(
     let rewards = put(b, "rewards", &transitions(|t| t.reward))?;
     let discounts = put(b, "discounts", &transitions(|t| t.discount))?;
     let weights = put(b, "weights", &transitions(|t| t.weight))?;
+    let branch_scales = put(b, "branch scales", branch_scales)?;
+    let mean_target = filled(b, "mean target", batch * shape.atoms + 1, UNTOUCHED)?;
     let gradient = filled(b, "gradient", batch * stride + 4, UNTOUCHED)?;
     let stats = filled(b, "stats", batch * STATS + 1, UNTOUCHED)?;
     let cross_entropy = filled(b, "cross-entropy", batch * branches + 1, UNTOUCHED)?;
@@ -77,6 +93,7 @@ pub fn run<B: Backend>(
                     sizes: shape.packed(),
                     atoms: shape.atoms as u32,
                     stride: stride as u32,
+                    keep_target: 1,
                     support: support.into(),
                     online: online.into(),
                     target: target.into(),
@@ -84,10 +101,12 @@ pub fn run<B: Backend>(
                     rewards: rewards.into(),
                     discounts: discounts.into(),
                     weights: weights.into(),
+                    branch_scales: branch_scales.into(),
                     gradient: gradient.into(),
                     stats: stats.into(),
                     cross_entropy: cross_entropy.into(),
                     td_error: td_error.into(),
+                    mean_target: mean_target.into(),
                 },
             )
         };
@@ -113,7 +132,8 @@ pub fn run<B: Backend>(
     let stats = take(stats, batch * STATS)?.chunks(STATS).map(<[f32]>::to_vec).collect();
     let (cross_entropy, td_error) =
         (take(cross_entropy, batch * branches)?, take(td_error, batch * branches)?);
-    Ok(Written { gradient, stats, cross_entropy, td_error })
+    let mean_target = take(mean_target, batch * shape.atoms)?;
+    Ok(Written { gradient, stats, cross_entropy, td_error, mean_target })
 }
 
 /// All elements of a row of gradients.
@@ -126,6 +146,7 @@ fn compare(what: &str, got: &Written, expected: &[Loss]) {
     let all = |of: fn(&Loss) -> Vec<Bounded>| expected.iter().flat_map(of).collect::<Vec<Bounded>>();
     close(&format!("{what}: cross-entropy"), &got.cross_entropy, &all(|l| l.cross_entropy.clone()));
     close(&format!("{what}: td error"), &got.td_error, &all(|l| l.td_error.clone()));
+    close(&format!("{what}: mean target"), &got.mean_target, &all(|l| l.mean_target.clone()));
     for column in 0..STATS {
         let of_column: Vec<f32> = got.stats.iter().map(|row| row[column]).collect();
         let wanted: Vec<Bounded> =
@@ -138,8 +159,21 @@ fn compare(what: &str, got: &Written, expected: &[Loss]) {
 
 /// The reference's results of a batch, whose greedy actions must not hang on a rounding.
 fn expected(support: [f32; 2], samples: &[Sample]) -> Vec<Loss> {
+    expected_scaled(support, &[1.0; 8], samples)
+}
+
+/// The same with scaled branches.
+fn expected_scaled(support: [f32; 2], branch_scales: &[f32], samples: &[Sample]) -> Vec<Loss> {
     let loss = |s: &Sample| {
-        c51_loss(samples.len(), support, &s.online, &s.online_next, &s.target_next, &s.transition)
+        c51_loss(
+            samples.len(),
+            support,
+            branch_scales,
+            &s.online,
+            &s.online_next,
+            &s.target_next,
+            &s.transition,
+        )
     };
     let losses: Vec<Loss> = samples.iter().map(loss).collect();
     assert!(losses.iter().all(|l| l.certain), "the test's data has a greedy action that rounding decides");
@@ -151,7 +185,7 @@ fn expected(support: [f32; 2], samples: &[Sample]) -> Vec<Loss> {
 fn certain_sample(random: &mut Random, shape: &Shape, support: [f32; 2], kind: usize) -> Sample {
     loop {
         let s = random_sample(random, shape, support, kind);
-        if c51_loss(1, support, &s.online, &s.online_next, &s.target_next, &s.transition).certain {
+        if c51_loss(1, support, &[1.0; 8], &s.online, &s.online_next, &s.target_next, &s.transition).certain {
             return s;
         }
     }
@@ -207,10 +241,15 @@ pub fn random_batches<B: Backend>(b: &mut B) -> Outcome {
             let samples: Vec<Sample> =
                 (0..batch).map(|i| certain_sample(&mut random, &shape, support, i)).collect();
             let expected = expected(support, &samples);
+            // Scales between the ends that the value networks may set.
+            let scales: Vec<f32> = shape.sizes.iter().map(|_| 0.5 + 1.5 * random.uniform() as f32).collect();
+            let scaled = expected_scaled(support, &scales, &samples);
             for wide in [false, true] {
                 if wide || shape.atoms <= 64 {
                     let got = run(b, &shape, support, &samples, wide)?;
                     compare(&format!("{shape:?}, wide {wide}"), &got, &expected);
+                    let got = run_scaled(b, &shape, support, &scales, &samples, wide)?;
+                    compare(&format!("{shape:?}, wide {wide}, scaled"), &got, &scaled);
                 }
             }
         }

@@ -70,6 +70,7 @@ fn batch(config: &Config) -> C51Batch<f64> {
         taus: unit(samples(config.iqn.samples), 0.4),
         target_taus: unit(samples(config.iqn.target_samples), 0.9),
         noise: wave(factors, 1.3),
+        masks: Vec::new(),
     }
 }
 
@@ -288,6 +289,8 @@ pub fn collection<B: Backend>(b: &mut B) -> Outcome {
         environments,
         log_rows: 0,
         clock: None,
+        support: None,
+        epsilon: None,
     };
     let collector = Collector::alloc(b, &shape, input, replay, "collect")?;
     collector.record_first(b, &shape)?;

@@ -20,13 +20,17 @@ pub mod attention;
 pub mod bias_lrelu;
 pub mod c51_cases;
 pub mod c51_loss;
+pub mod confidence_loss;
 pub mod cql_loss;
 pub mod dueling_q;
+pub mod ensemble_loss;
+pub mod feedback_step;
 pub mod gemm;
 pub mod glu;
 pub mod golden_full;
 pub mod golden_step;
 pub mod gradient_norm;
+pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
 pub mod learner_signals;
@@ -42,6 +46,7 @@ pub mod noisy_step;
 pub mod philox_fill;
 pub mod priority_sample;
 pub mod priority_tree;
+pub mod probe;
 pub mod prune;
 pub mod regression;
 pub mod replay_step;
@@ -52,6 +57,7 @@ pub mod step_signals;
 pub mod taken_q;
 pub mod term_reduce;
 pub mod update_scales;
+pub mod vaccine;
 
 use cuda_std::Buf;
 use host::error::ExecError;
@@ -87,13 +93,17 @@ macro_rules! for_each_body {
                 non_finite_reward_shows, nan_outputs_show, contract
             }
             c51_cases { c02_integer_positions, c04_clipping, c06_extreme_logits, c08_branches_and_weights }
+            confidence_loss { random_batches, state_over_steps }
             cql_loss { random_batches, large_values_do_not_overflow, nan_shows }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
+            ensemble_loss { random_batches, nan_shows }
+            feedback_step { values_feed_back, auxiliary_heads, everything }
             gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
             golden_full { rust_products, library_products }
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
+            iql_derive { random_batches, extremes, quantiles_by_rank, averages_over_steps }
             iql_loss { random_batches }
             iqn { fp32, tf32, bf16 }
             learner_signals { means_norms_and_counters }
@@ -108,6 +118,7 @@ macro_rules! for_each_body {
             noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
             noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
+            probe { permutation, differences, whole_probe }
             prune { smallest_first, extreme_values, steps }
             n_step { random_episodes, contract }
             priority_sample {
@@ -127,6 +138,7 @@ macro_rules! for_each_body {
             taken_q { random_rows }
             term_reduce { terms, groups }
             update_scales { norms_budgets_and_clips, schedule }
+            vaccine { projection, extremes, whole_step }
         }
     };
 }

@@ -161,6 +161,8 @@ pub fn acting<B: Backend>(b: &mut B) -> Outcome {
             environments,
             log_rows: 0,
             clock,
+            support: None,
+            epsilon: None,
         };
         let replay = Replay::alloc(b, shape, environments)?;
         let collector = Collector::alloc(b, shape, input, replay, "collect")?;

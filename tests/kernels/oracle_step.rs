@@ -137,6 +137,7 @@ impl Beside {
                 None => Vec::new(),
             },
             noise,
+            masks: Vec::new(),
         })
     }
 

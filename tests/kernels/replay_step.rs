@@ -66,6 +66,8 @@ impl<'a> Pair<'a> {
             environments: ENVIRONMENTS,
             log_rows: 0,
             clock: Some(buffers.clock),
+            support: None,
+            epsilon: None,
         };
         let collector = Collector::alloc(b, &shape, input, replay, "collect")?;
         let initial = init_parameters(&shape.flat, config.train.seed);

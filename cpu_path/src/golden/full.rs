@@ -64,11 +64,18 @@ impl Golden {
                 tau_high: real("iql_tau_high")?,
                 tau_low: real("iql_tau_low")?,
                 beta: real("advantage_beta")?,
+                ..Iql::default()
             },
             attention: Attention { enabled: true, heads: integer("attention_heads")? },
             mamba: Default::default(),
             spectral: Spectral { enabled: true, sigma_max: real("sigma_max")? },
-            budgets: Budgets { c51: real("budget_c51")?, cql: real("budget_cql")?, iqn: real("budget_iqn")? },
+            budgets: Budgets {
+                c51: real("budget_c51")?,
+                cql: real("budget_cql")?,
+                iqn: real("budget_iqn")?,
+                ..Budgets::default()
+            },
+            ..Parts::default()
         };
         parts.check(&shape).map_err(|e| self.fail(e.to_string()))?;
         let batch = C51Batch {

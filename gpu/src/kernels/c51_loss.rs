@@ -8,8 +8,9 @@
 //!    the grid; m_j = sum_k p'_k * max(0, 1 - |b_k - j|), the same linear interpolation as the paper's, written as a
 //!    gather so that no two lanes add to one atom (an integer b_k gives all its mass to that atom by itself);
 //! 3. log p at (s, a_d); ce = -sum_k m_k log p_k; td = E_m[z] - Q(s, a_d);
-//! 4. g_k = w / (B D) (p_k - m_k); d adv[a, k] = g_k (1[a = a_d] - 1 / n_d); d v[k] = sum_d g_k, added over the
-//!    sample's warps in branch order through shared memory.
+//! 4. g_k = w s_d / (B D) (p_k - m_k), s_d the branch's scale, 1 unless the value networks set it; d adv[a, k] =
+//!    g_k (1[a = a_d] - 1 / n_d); d v[k] = sum_d g_k, added over the sample's warps in branch order through shared memory;
+//!    where the ensemble asks for it, also mean_d m_k.
 //!
 //! `discount` is gamma^m (1 - terminated), m the number of rewards really summed: a truncated transition bootstraps.
 
@@ -24,9 +25,9 @@ pub mod reference;
 
 /// Columns of a row of `stats`, one row per sample.
 pub mod stat {
-    /// Importance-weighted loss.
+    /// Importance-weighted loss, with the branches' scales.
     pub const WEIGHTED_LOSS: u32 = 0;
-    /// Loss without the weight: mean over branches of the cross-entropy.
+    /// Loss without weight and scales: mean over branches of the cross-entropy.
     pub const LOSS: u32 = 1;
     /// Mean over branches of |E_m\[z\] - Q(s, a_d)|.
     pub const TD: u32 = 2;
@@ -44,7 +45,7 @@ pub mod stat {
 
 /// Warps of a block.
 const WARPS: u32 = 8;
-/// Floats of shared memory per warp: pairs (b_k, p'_k) or g_k, and eight scalars.
+/// Floats of shared memory per warp: pairs (b_k, p'_k), or g_k and behind them m_k, and eight scalars.
 const fn warp_floats(registers: u32) -> u32 {
     2 * 32 * registers + 8
 }
@@ -60,7 +61,8 @@ macro_rules! c51_kernels {
         ///
         /// Logits rows have `stride` floats (see `crate::logits`): `online` [2B, stride] on s and s', `target`
         /// [B, stride] on s'; `gradient` [B, stride] gets d loss / d logits (padding is left alone), `stats`
-        /// [B, 8] as in [`stat`], `cross_entropy` and `td_error` [B, D] per branch.
+        /// [B, 8] as in [`stat`], `cross_entropy` and `td_error` [B, D] per branch. With `keep_target` 1, `mean_target`
+        /// [B, K] gets the targets' mean over the branches; with 0 it is not touched.
         #[kernel(
             block = 256,
             grid = batch.div_ceil(8 / branches),
@@ -83,6 +85,9 @@ macro_rules! c51_kernels {
                 rewards.len() >= batch as usize,
                 discounts.len() >= batch as usize,
                 weights.len() >= batch as usize,
+                branch_scales.len() >= branches as usize,
+                keep_target <= 1,
+                mean_target.len() >= (keep_target as usize) * (batch as usize) * (atoms as usize),
                 gradient.len() >= (batch as usize) * (stride as usize),
                 stats.len() >= (batch as usize) * (stat::COLUMNS as usize),
                 cross_entropy.len() >= (batch as usize) * (branches as usize),
@@ -95,6 +100,7 @@ macro_rules! c51_kernels {
             sizes: u64,
             atoms: u32,
             stride: u32,
+            keep_target: u32,
             support: In<f32>,
             online: In<f32>,
             target: In<f32>,
@@ -102,10 +108,12 @@ macro_rules! c51_kernels {
             rewards: In<f32>,
             discounts: In<f32>,
             weights: In<f32>,
+            branch_scales: In<f32>,
             gradient: Out<f32>,
             stats: Out<f32>,
             cross_entropy: Out<f32>,
             td_error: Out<f32>,
+            mean_target: Out<f32>,
         ) {
             let per_block = WARPS / branches;
             let (warp, lane) = (thread::warp(), thread::lane());
@@ -128,7 +136,8 @@ macro_rules! c51_kernels {
                 let (here, there) = (at(sample), at(batch + sample));
                 let (reward, discount) = (rewards.get(sample), discounts.get(sample));
                 let taken = action::branch(actions.get(sample), d);
-                let scale = weights.get(sample) / (batch * branches) as f32;
+                let branch_scale = branch_scales.get(d);
+                let scale = weights.get(sample) * branch_scale / (batch * branches) as f32;
                 let (base_next, base_target) = baselines::<$registers>((&online, there), (&target, here));
                 let next = greedy::<$registers>(&online, there, &base_next, &support, None);
                 let base_here = baseline::<$registers>(&online, here);
@@ -150,6 +159,7 @@ macro_rules! c51_kernels {
                         mean = math::fma(m.mass[j], support.atom(k), mean);
                         g[j] = scale * (now.p[j] - m.mass[j]);
                         scratch.set(mine + k, g[j]);
+                        scratch.set(mine + 32 * $registers + k, m.mass[j]);
                     }
                     j += 1;
                 }
@@ -171,7 +181,7 @@ macro_rules! c51_kernels {
                     cross_entropy.set(sample * branches + d, ce);
                     td_error.set(sample * branches + d, mean - q);
                     scratch.set4(scalars, [ce, math::abs(mean - q), q, next.1]);
-                    scratch.set4(scalars + 4, [low, high, 0.0, 0.0]);
+                    scratch.set4(scalars + 4, [low, high, branch_scale * ce, 0.0]);
                 }
             }
             thread::sync(); // every branch's g and scalars are in shared memory before branch 0's warp adds them
@@ -187,11 +197,20 @@ macro_rules! c51_kernels {
                             other += 1;
                         }
                         gradient.set(sample * stride + k, sum);
+                        if keep_target == 1 {
+                            let mut mass = 0.0;
+                            let mut other = 0;
+                            while other < branches {
+                                mass += scratch.get((warp + other) * floats + 32 * $registers + k);
+                                other += 1;
+                            }
+                            mean_target.set(sample * atoms + k, mass / branches as f32);
+                        }
                     }
                     j += 1;
                 }
-                if lane < 6 {
-                    // Lane i averages scalar i over the branches.
+                if lane < 7 {
+                    // Lane i averages scalar i over the branches; the seventh is the scaled cross-entropy.
                     let mut sum = 0.0;
                     let mut other = 0;
                     while other < branches {
@@ -199,12 +218,13 @@ macro_rules! c51_kernels {
                         other += 1;
                     }
                     let mean = sum / branches as f32;
-                    stats.set(sample * stat::COLUMNS + stat::LOSS + lane, mean);
-                    if lane == 0 {
+                    if lane < 6 {
+                        stats.set(sample * stat::COLUMNS + stat::LOSS + lane, mean);
+                    } else {
                         stats.set(sample * stat::COLUMNS + stat::WEIGHTED_LOSS, weights.get(sample) * mean);
                     }
                 }
-                if lane == 6 {
+                if lane == 7 {
                     stats.set(sample * stat::COLUMNS + stat::COLUMNS - 1, 0.0);
                 }
             }

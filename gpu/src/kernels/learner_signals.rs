@@ -22,8 +22,14 @@ pub mod sample {
     pub const IQL_LOSS: u32 = 2;
     /// V_high, then V_low.
     pub const IQL_VALUE: u32 = 4;
+    /// Ensemble's loss, weight and bonus included.
+    pub const ENSEMBLE: u32 = 6;
+    /// Variance over the ensemble's members of their expected values: the uncertainty.
+    pub const UNCERTAINTY: u32 = 7;
+    /// Confidence head's cross-entropy.
+    pub const CONFIDENCE: u32 = 8;
     /// Rows of the buffer.
-    pub const ROWS: u32 = 6;
+    pub const ROWS: u32 = 9;
 }
 
 /// Threads of the block: one multiprocessor reads the whole batch, so many loads have to be in flight.

@@ -6,12 +6,15 @@ pub mod adam_groups;
 pub mod attention;
 pub mod bias_lrelu;
 pub mod c51_loss;
+pub mod confidence_loss;
 pub mod cql_loss;
 pub mod distribution;
 pub mod dueling_q;
+pub mod ensemble_loss;
 pub mod gemm;
 pub mod glu;
 pub mod gradient_norm;
+pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
 pub mod learner_signals;
@@ -25,6 +28,7 @@ pub mod philox_fill;
 pub mod priority;
 pub mod priority_sample;
 pub mod priority_tree;
+pub mod probe;
 pub mod prune;
 pub mod regression;
 pub mod sample_gather;
@@ -34,6 +38,7 @@ pub mod step_signals;
 pub mod taken_q;
 pub mod term_reduce;
 pub mod update_scales;
+pub mod vaccine;
 
 #[cfg(not(target_arch = "nvptx64"))]
 use cuda_std::{Kernel, KernelDecl};
@@ -57,12 +62,17 @@ pub const KERNELS: &[&KernelDecl] = &[
     &bias_lrelu::LreluBackward::DECL,
     &c51_loss::C51Loss::DECL,
     &c51_loss::C51LossWide::DECL,
+    &confidence_loss::ConfidenceLoss::DECL,
+    &confidence_loss::ConfidenceReduce::DECL,
+    &confidence_loss::ConfidenceState::DECL,
     &cql_loss::CqlLoss::DECL,
     &cql_loss::CqlLossWide::DECL,
     &dueling_q::DuelingLogP::DECL,
     &dueling_q::DuelingLogPWide::DECL,
     &dueling_q::DuelingQ::DECL,
     &dueling_q::DuelingQWide::DECL,
+    &ensemble_loss::EnsembleLoss::DECL,
+    &ensemble_loss::EnsembleLossWide::DECL,
     &gemm::GemmNnBf16Huge::DECL,
     &gemm::GemmNnBf16Large::DECL,
     &gemm::GemmNnBf16Medium::DECL,
@@ -103,6 +113,9 @@ pub const KERNELS: &[&KernelDecl] = &[
     &glu::GluForward::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
+    &iql_derive::IqlDerive::DECL,
+    &iql_derive::IqlQuantiles::DECL,
+    &iql_derive::IqlState::DECL,
     &iql_loss::IqlLoss::DECL,
     &learner_signals::LearnerSignals::DECL,
     &iqn::IqnLossBf16Large::DECL,
@@ -149,6 +162,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &philox_fill::PhiloxBernoulli::DECL,
     &philox_fill::PhiloxNormal::DECL,
     &philox_fill::PhiloxUniform::DECL,
+    &probe::ProbeDifference::DECL,
+    &probe::ProbePermute::DECL,
     &prune::PruneApply::DECL,
     &prune::PruneBegin::DECL,
     &prune::PruneDigits::DECL,
@@ -172,4 +187,6 @@ pub const KERNELS: &[&KernelDecl] = &[
     &term_reduce::GroupSquares::DECL,
     &term_reduce::TermReduce::DECL,
     &update_scales::UpdateScales::DECL,
+    &vaccine::VaccineApply::DECL,
+    &vaccine::VaccineProducts::DECL,
 ];

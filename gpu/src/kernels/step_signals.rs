@@ -24,11 +24,25 @@ pub mod signal {
     /// Batch means of `learner_signals::sample`'s rows, in their order.
     pub const SAMPLES: u32 = 10;
     /// Unclipped norms of the terms and of the groups, as from `update_scales::scale::TERM_NORM` on.
-    pub const NORM: u32 = 16;
+    pub const NORM: u32 = 20;
     /// Number of norms.
     pub const NORMS: u32 = 12;
+    /// Mean of V_high - V_low; this and the next three are `iql_state`'s.
+    pub const IQL_GAP: u32 = 32;
+    /// Exploration by the value networks, after the step.
+    pub const IQL_EPSILON: u32 = 33;
+    /// Lower end of the support, after the step.
+    pub const V_MIN: u32 = 34;
+    /// Upper end of the support, after the step.
+    pub const V_MAX: u32 = 35;
+    /// Running median of td after the step; this and the next are `confidence_state`'s.
+    pub const TD_MEDIAN: u32 = 36;
+    /// Fraction of the batch whose td is above the median before the step.
+    pub const TD_ABOVE: u32 = 37;
+    /// Cosine of the gradient and that of held-out data, in the steps that have it; `vaccine_apply`'s.
+    pub const VACCINE_COSINE: u32 = 38;
     /// Columns of a row.
-    pub const COLUMNS: u32 = 32;
+    pub const COLUMNS: u32 = 48;
 }
 
 /// Writes the step's history row and advances the counters.

@@ -12,6 +12,7 @@ use crate::error::ExecError;
 use crate::exec::Memory;
 use crate::step::noisy::NoiseBuffers;
 use crate::step::parts::{PartBuffers, SpectralBuffers};
+use crate::step::probe::ProbeBuffers;
 use crate::step::prune::PruneBuffers;
 use crate::step::replay::Priorities;
 use crate::step::shape::StepShape;
@@ -200,8 +201,10 @@ pub struct StepBuffers {
     pub td_error: Buf<f32>,
     /// Partial sums of squares of the gradient.
     pub sums: Buf<f32>,
-    /// `[v_min, v_max]`.
+    /// `[v_min, v_max]`; moved by `iql_state` where it adapts.
     pub support: Buf<f32>,
+    /// Scales of the branches' losses where the value networks do not set them: 1 `[8]`.
+    pub branch_scales: Buf<f32>,
     /// Optimizer numbers (`adam_ema::hyper`).
     pub hyper: Buf<f64>,
     /// Counters (`gpu::clock`).
@@ -214,6 +217,8 @@ pub struct StepBuffers {
     pub parts: Option<PartBuffers>,
     /// Power iteration of the trunk's spectral norm.
     pub spectral: Option<SpectralBuffers>,
+    /// Causal probe.
+    pub probe: Option<ProbeBuffers>,
     /// Factors of the gradient from parameter `StepShape::scaled` on: masks, noise of the heads' sigma, else 1.
     pub factors: Buf<f32>,
     /// Noise of the heads, where they are noisy.
@@ -227,6 +232,33 @@ impl StepBuffers {
     pub fn target_next_logits(&self, shape: &StepShape) -> Buf<f32> {
         let len = shape.batch * shape.logits;
         self.target.logits.slice(self.target.logits.len() - len, len)
+    }
+
+    /// What the losses of the batch are weighted with `[B]`: the importance weights, times the advantage weights where
+    /// these are on.
+    pub fn loss_weights(&self, shape: &StepShape) -> Buf<f32> {
+        let iql = self.parts.and_then(|parts| parts.iql);
+        iql.filter(|_| shape.parts.iql.advantage_weighting).map_or(self.batch.weights, |iql| iql.loss_weights)
+    }
+
+    /// Scales of the branches' C51 losses `[8]`.
+    pub fn loss_scales(&self, shape: &StepShape) -> Buf<f32> {
+        let iql = self.parts.and_then(|parts| parts.iql);
+        iql.filter(|_| shape.parts.iql.branch_scaling).map_or(self.branch_scales, |iql| iql.branch_scales())
+    }
+
+    /// Everything that is kept from step to step besides parameters, moments and counters, back at its beginning: power
+    /// iterations, support, the value networks' averages, the confidence head's median and signals.
+    pub fn start(&self, memory: &mut impl Memory, shape: &StepShape) -> Result<(), ExecError> {
+        self.start_spectral(memory, shape)?;
+        memory.upload(self.support, &[shape.model.v_min, shape.model.v_max])?;
+        let Some(parts) = &self.parts else { return Ok(()) };
+        if let Some(iql) = &parts.iql {
+            memory.upload(iql.averages, &vec![0.0f32; iql.averages.len()])?;
+            memory.upload(iql.epsilon, &[shape.parts.iql.epsilon_max])?;
+        }
+        let confidence = parts.auxiliary.and_then(|auxiliary| auxiliary.confidence);
+        confidence.map_or(Ok(()), |c| memory.upload(c.kept, &vec![0.0f32; c.kept.len()]))
     }
 
     /// What the online network's heads are read from, in the flat layout: the step's noisy weights, or the parameters.
@@ -286,6 +318,7 @@ impl StepBuffers {
             td_error: memory.alloc("td_error", b * shape.branches)?,
             sums: memory.alloc("grad.sums", shape.sums())?,
             support: memory.alloc("support", 2)?,
+            branch_scales: memory.alloc("branch_scales", gpu::action::MAX_BRANCHES as usize)?,
             hyper: memory.alloc("hyper", hyper::WORDS as usize)?,
             clock: memory.alloc("clock", clock::WORDS as usize)?,
             adam: memory.alloc("adam.clock", clock::adam::WORDS as usize)?,
@@ -295,6 +328,7 @@ impl StepBuffers {
             } else {
                 None
             },
+            probe: if shape.parts.probe.enabled { Some(ProbeBuffers::alloc(memory, shape)?) } else { None },
             spectral: if shape.parts.spectral.enabled {
                 Some(SpectralBuffers::alloc(memory, shape)?)
             } else {
@@ -311,6 +345,7 @@ impl StepBuffers {
         };
         buffers.start_factors(memory)?;
         memory.upload(buffers.support, &[shape.model.v_min, shape.model.v_max])?;
+        memory.upload(buffers.branch_scales, &[1.0; gpu::action::MAX_BRANCHES as usize])?;
         memory.upload(buffers.hyper, &hyper_words(optimizer))?;
         Ok(buffers)
     }

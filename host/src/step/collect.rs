@@ -128,6 +128,10 @@ pub struct CollectorInput<'a> {
     pub log_rows: usize,
     /// Counters shared with the training step, or `None` for counters of its own (a backtest).
     pub clock: Option<Buf<u64>>,
+    /// The training step's support, which may move, or `None` for the model's.
+    pub support: Option<Buf<f32>>,
+    /// Exploration rate that the training step sets, or `None` for one of its own.
+    pub epsilon: Option<Buf<f32>>,
 }
 
 impl Collector {
@@ -176,8 +180,14 @@ impl Collector {
                 false => None,
             },
             log: memory.alloc(&format!("{name}.log"), e * input.log_rows.max(1) * LOG_FIELDS as usize)?,
-            epsilon: memory.alloc(&format!("{name}.epsilon"), 1)?,
-            support: filled(memory, &format!("{name}.support"), &[shape.model.v_min, shape.model.v_max])?,
+            epsilon: match input.epsilon {
+                Some(epsilon) => epsilon,
+                None => memory.alloc(&format!("{name}.epsilon"), 1)?,
+            },
+            support: match input.support {
+                Some(support) => support,
+                None => filled(memory, &format!("{name}.support"), &[shape.model.v_min, shape.model.v_max])?,
+            },
             clock: match input.clock {
                 Some(clock) => clock,
                 None => memory.alloc(&format!("{name}.clock"), clock::WORDS as usize)?,

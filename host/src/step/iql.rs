@@ -1,6 +1,8 @@
-//! The two value networks beside the step: S -> H -> H -> 1, expectile loss on the target network's Q(s, a_d).
+//! The two value networks beside the step: S -> H -> H -> 1, expectile loss on the target network's Q(s, a_d), and what
+//! they say of the batch: weights and scales of the other losses, support, exploration (`gpu::kernels::iql_derive`).
 
 use cuda_std::Buf;
+use gpu::kernels::iql_derive::{IqlDerive, IqlQuantiles, IqlState, derived, state};
 use gpu::kernels::iql_loss::IqlLoss;
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::taken_q::{TakenQ, TakenQWide};
@@ -31,6 +33,14 @@ pub struct IqlBuffers {
     pub d_h1: Buf<f32>,
     /// Partial gradients `[splits, both segments]`.
     pub parts: Buf<f32>,
+    /// Importance weight times advantage weight `[B]`.
+    pub loss_weights: Buf<f32>,
+    /// Gap, size, quantiles and branch scales of the batch (`iql_derive::derived`).
+    pub derived: Buf<f32>,
+    /// Averages kept from step to step (`iql_derive::state`).
+    pub averages: Buf<f32>,
+    /// Exploration by the value networks, one value, kept; collection reads it where it is on.
+    pub epsilon: Buf<f32>,
 }
 
 /// Both networks' place in the flat buffer: first float, and floats up to the end of the second.
@@ -52,7 +62,16 @@ impl IqlBuffers {
             d_h2: alloc("d_h2", 2 * b * h)?,
             d_h1: alloc("d_h1", 2 * b * h)?,
             parts: alloc("parts", shape.splits * place(shape).1)?,
+            loss_weights: alloc("loss_weights", b)?,
+            derived: alloc("derived", derived::WORDS as usize)?,
+            averages: alloc("averages", state::WORDS as usize)?,
+            epsilon: alloc("epsilon", 1)?,
         })
+    }
+
+    /// Scales of the branches' losses `[8]`.
+    pub fn branch_scales(&self) -> Buf<f32> {
+        self.derived.slice(derived::BRANCH_SCALE as usize, gpu::action::MAX_BRANCHES as usize)
     }
 }
 
@@ -81,8 +100,8 @@ pub fn forward<E: Exec>(
     network.activated(Lane::IQL, shape.batch, &[(high[1], h1[0], h2[0]), (low[1], h1[1], h2[1])])
 }
 
-/// From the target network's logits on s to the group's gradient and its norm.
-pub fn backward<E: Exec>(
+/// From the target network's logits on s to values, losses and what they say of the batch.
+pub fn values<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
@@ -114,6 +133,31 @@ pub fn backward<E: Exec>(
             d_hidden: iql.d_h2.into(),
         },
     )?;
+    exec.launch(
+        Lane::IQL,
+        &IqlDerive {
+            batch: shape.batch as u32,
+            branches: shape.branches as u32,
+            beta: config.beta,
+            q: iql.q.into(),
+            values: parts.sample(shape, sample::IQL_VALUE, 2).into(),
+            weights: b.batch.weights.into(),
+            loss_weights: iql.loss_weights.into(),
+            means: iql.derived.slice(derived::GAP as usize, 2).into(),
+            branch_scales: iql.branch_scales().into(),
+        },
+    )
+}
+
+/// From the losses to the groups' gradients and their norms; beside them the quantiles that a support follows.
+pub fn backward<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+    iql: &IqlBuffers,
+) -> Result<(), ExecError> {
+    let (high, low) = (layers(shape, "iql.hi"), layers(shape, "iql.lo"));
     let x = View::new(b.batch.x, shape.stride);
     let [h1, h2, d_h1, d_h2] = [iql.h1, iql.h2, iql.d_h1, iql.d_h2].map(|buf| halves(shape, buf));
     let d_value = [0, 1].map(|n| View::new(iql.d_value.slice(n * shape.batch, shape.batch), 1));
@@ -145,7 +189,47 @@ pub fn backward<E: Exec>(
         };
         exec.launch(Lane::IQL, &reduce)?;
     }
-    Ok(())
+    if !shape.parts.iql.adaptive_support {
+        return Ok(());
+    }
+    let quantiles = IqlQuantiles {
+        batch: shape.batch as u32,
+        values: parts.sample(shape, sample::IQL_VALUE, 2).into(),
+        quantiles: iql.derived.slice(derived::QUANTILES as usize, 2).into(),
+    };
+    exec.launch(Lane::IQL, &quantiles)
+}
+
+/// Averages, epsilon and support after the step, on `lane`, before the step's number is advanced.
+pub fn finish<E: Exec>(
+    exec: &mut E,
+    lane: Lane,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+    iql: &IqlBuffers,
+) -> Result<(), ExecError> {
+    let config = &shape.parts.iql;
+    exec.launch(
+        lane,
+        &IqlState {
+            rows: shape.history as u32,
+            rate: config.signal_rate,
+            epsilon_min: config.epsilon_min,
+            epsilon_max: config.epsilon_max,
+            adaptive_support: config.adaptive_support.into(),
+            support_rate: config.support_rate,
+            support_margin: config.support_margin,
+            support_floor: config.support_floor * (shape.model.v_max - shape.model.v_min),
+            means: iql.derived.into(),
+            scales: parts.scales.into(),
+            clock_words: b.clock.into(),
+            averages: iql.averages.into(),
+            epsilon: iql.epsilon.into(),
+            support: b.support.into(),
+            history: b.history.into(),
+        },
+    )
 }
 
 /// The two networks' rows.

@@ -195,12 +195,11 @@ fn target<E: Exec>(
     }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), head, arguments)))
 }
 
-/// From both networks' features to the head's gradient with its norm and to d loss / d h2'.
-pub fn head<E: Exec>(
+/// Target quantiles of the next states, from both networks' features.
+pub fn next<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
-    parts: &PartBuffers,
     buffers: &IqnBuffers,
     draw: bool,
 ) -> Result<(), ExecError> {
@@ -224,9 +223,20 @@ pub fn head<E: Exec>(
         target(exec, shape, &select, &TargetArguments { mode: SELECT, ..arguments })?;
         arguments = TargetArguments { mode: GATHER, draw: false, ..arguments };
     }
-    target(exec, shape, &next, &arguments)?;
+    target(exec, shape, &next, &arguments)
+}
 
-    let here = head_buffers(shape, online.slice(0, rows), b.parameters.online, buffers.packed);
+/// Loss, the head's gradient and d loss / d h2', from the target quantiles and the losses' weights.
+pub fn loss<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+    buffers: &IqnBuffers,
+    draw: bool,
+) -> Result<(), ExecError> {
+    let rows = shape.batch * shape.model.trunk2;
+    let here = head_buffers(shape, b.online.features.slice(0, rows), b.parameters.online, buffers.packed);
     let loss = LossArguments {
         kappa: shape.parts.iqn.kappa,
         draw,
@@ -238,7 +248,7 @@ pub fn head<E: Exec>(
         actions: b.batch.actions,
         rewards: b.batch.rewards,
         discounts: b.batch.discounts,
-        weights: b.batch.weights,
+        weights: b.loss_weights(shape),
         loss: parts.sample(shape, sample::IQN, 1),
         dh: buffers.d_h2,
         planes: buffers.planes,

@@ -152,6 +152,27 @@ impl<E: Exec> Network<'_, E> {
         Ok(())
     }
 
+    /// y = x W^T + b of independent layers, each (layer, x, y).
+    pub fn linear(
+        &mut self,
+        lane: Lane,
+        rows: usize,
+        layers: &[(Layer, View, View)],
+    ) -> Result<(), ExecError> {
+        let product = |&(layer, x, y): &(Layer, View, View)| {
+            let bias = self.parameters.slice(layer.bias, layer.outputs);
+            self.forward_product(layer, rows, x, y, Epilogue::Bias(bias))
+        };
+        let products: Vec<Product> = layers.iter().map(product).collect();
+        match self.shape.matmul {
+            Matmul::Rust => {
+                products.chunks(MAX_PRODUCTS).try_for_each(|some| gemm::group(self.exec, lane, some))
+            }
+            // One behind the other: the branches' lanes are the main heads'.
+            Matmul::CublasLt => products.iter().try_for_each(|product| self.exec.product(lane, product)),
+        }
+    }
+
     fn forward_product(&self, layer: Layer, rows: usize, x: View, y: View, epilogue: Epilogue) -> Product {
         Product {
             label: layer.label,

@@ -10,11 +10,13 @@ use settings::Optimizer;
 use crate::error::ExecError;
 use crate::exec::Memory;
 use crate::step::attention::AttentionBuffers;
+use crate::step::auxiliary::AuxiliaryBuffers;
 use crate::step::buffers::TermBuffers;
 use crate::step::iql::IqlBuffers;
 use crate::step::iqn::IqnBuffers;
 use crate::step::mamba::MambaBuffers;
 use crate::step::shape::StepShape;
+use crate::step::vaccine::VaccineBuffers;
 
 /// What the parts beside the C51 loss need.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,10 @@ pub struct PartBuffers {
     pub iqn: Option<IqnBuffers>,
     /// The value networks.
     pub iql: Option<IqlBuffers>,
+    /// Ensemble and confidence head.
+    pub auxiliary: Option<AuxiliaryBuffers>,
+    /// Gradient of held-out data.
+    pub vaccine: Option<VaccineBuffers>,
     /// Temporal attention.
     pub attention: Option<AttentionBuffers>,
     /// The Mamba-2 block.
@@ -80,6 +86,14 @@ impl PartBuffers {
                 true => Some(IqlBuffers::alloc(memory, shape)?),
                 false => None,
             },
+            auxiliary: match parts.auxiliary() {
+                true => Some(AuxiliaryBuffers::alloc(memory, shape)?),
+                false => None,
+            },
+            vaccine: match parts.vaccine.enabled {
+                true => Some(VaccineBuffers::alloc(memory, shape)?),
+                false => None,
+            },
             attention: match parts.attention.enabled {
                 true => Some(AttentionBuffers::alloc(memory, shape)?),
                 false => None,
@@ -123,7 +137,9 @@ pub fn budgets(shape: &StepShape, optimizer: &Optimizer) -> [f32; TERMS as usize
         return [f32::INFINITY; TERMS as usize];
     }
     let b = &shape.parts.budgets;
-    [b.c51, b.cql, b.iqn, 0.0].map(|f| f * optimizer.max_grad_norm)
+    // The terms on the trunk alone take the places behind the full ones, in the order of `StepShape::trunk_terms`.
+    let trunk = if shape.parts.iqn.enabled { [b.iqn, b.aux] } else { [b.aux, 0.0] };
+    [b.c51, b.cql, trunk[0], trunk[1]].map(|f| f * optimizer.max_grad_norm)
 }
 
 /// Power iteration of the trunk's two matrices.

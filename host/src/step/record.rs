@@ -1,9 +1,11 @@
 //! The training step as a sequence of launches on lanes: what one graph holds.
 //!
 //! Everything begins and ends on the main lane. Beside it run the target network's pass, the weight gradients, and what
-//! the parts add: the IQN head from the moment both networks' features are there, the value networks, the attention's
-//! folding, context and backward, the Mamba-2 block's. The pieces are joined before the update.
+//! the parts add: the IQN head from the moment both networks' features are there, the value networks, ensemble and
+//! confidence head, the attention's folding, context and backward, the Mamba-2 block's. The pieces are joined before the
+//! update.
 
+use cuda_std::Buf;
 use gpu::kernels::c51_loss::{C51Loss, C51LossWide};
 use gpu::kernels::cql_loss::{CqlLoss, CqlLossWide};
 use gpu::kernels::learner_signals::sample;
@@ -17,7 +19,7 @@ use crate::step::parts::SpectralBuffers;
 use crate::step::replay::{join_weights, sample_batch};
 use crate::step::shape::{Layer, Output, StepShape};
 use crate::step::update::update;
-use crate::step::{attention, iql, iqn, mamba, noisy};
+use crate::step::{attention, auxiliary, iql, iqn, mamba, noisy, vaccine};
 
 /// Sections of the step, in order; `profile` times them one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub enum Section {
     Forward,
     /// C51 and CQL loss and the gradient of the logits.
     Loss,
-    /// IQN head and value networks, forward to their gradients.
+    /// IQN head, value networks, ensemble and confidence head, forward to their gradients.
     Aux,
     /// Data and weight gradients of the C51 and CQL terms, of the attention and of the Mamba-2 block.
     Backward,
@@ -68,7 +70,7 @@ impl Section {
         match self {
             Section::Sample => from_replay,
             Section::Spectral => shape.parts.spectral.enabled,
-            Section::Aux => shape.parts.iqn.enabled || shape.parts.iql.enabled,
+            Section::Aux => shape.parts.iqn.enabled || shape.parts.iql.enabled || shape.parts.auxiliary(),
             _ => true,
         }
     }
@@ -82,19 +84,48 @@ pub fn record<E: Exec>(
     b: &StepBuffers,
     replay: Option<&Replay>,
 ) -> Result<(), ExecError> {
+    whole(exec, shape, b, replay, None)
+}
+
+/// The same with the vaccine, from a ring of held-out transitions; the plain step where the vaccine is off.
+pub fn record_vaccinated<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: &Replay,
+    held_out: &Replay,
+) -> Result<(), ExecError> {
+    whole(exec, shape, b, Some(replay), Some(held_out))
+}
+
+fn whole<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: Option<&Replay>,
+    held_out: Option<&Replay>,
+) -> Result<(), ExecError> {
     let draw = replay.is_some();
+    let vaccine = b.parts.as_ref().and_then(|parts| Some((parts, parts.vaccine.as_ref()?, held_out?)));
+    // The advantage weights multiply the quantile loss's weights: it then waits for the value networks.
+    let weighted = shape.parts.iql.enabled && shape.parts.iql.advantage_weighting;
     if let Some(parts) = &b.parts
         && let Some(iqn) = &parts.iqn
     {
         exec.after(Lane::IQN, Lane::MAIN)?;
         iqn::pack(exec, shape, b, iqn)?;
     }
-    attention::fold(exec, shape, b)?;
-    mamba::fold(exec, shape, b)?;
-    noisy::step(exec, shape, b, draw)?;
-    // The spectral norm waits for nothing but the last step.
-    exec_spectral(exec, shape, b, Lane::GRADIENT)?;
-    mamba::join(exec, shape, b)?;
+    if let Some((parts, vaccine, held_out)) = vaccine {
+        // With it come the folded attention and block, the step's noise and the spectral norm.
+        vaccine::gradient(exec, shape, b, (parts, vaccine), held_out)?;
+    } else {
+        attention::fold(exec, shape, b)?;
+        mamba::fold(exec, shape, b)?;
+        noisy::step(exec, shape, b, draw)?;
+        // The spectral norm waits for nothing but the last step.
+        exec_spectral(exec, shape, b, Lane::GRADIENT)?;
+        mamba::join(exec, shape, b)?;
+    }
     if let Some(replay) = replay {
         sample_batch(exec, shape, b, replay)?;
     }
@@ -106,7 +137,7 @@ pub fn record<E: Exec>(
         exec.after(Lane::IQL, Lane::MAIN)?;
         iql::forward(exec, shape, b, iql)?;
     }
-    if b.spectral.is_some() {
+    if b.spectral.is_some() && vaccine.is_none() {
         exec.after(Lane::MAIN, Lane::GRADIENT)?;
     }
     features(exec, shape, b)?;
@@ -116,26 +147,46 @@ pub fn record<E: Exec>(
     {
         exec.after(Lane::IQN, Lane::MAIN)?;
         exec.after(Lane::IQN, Lane::TARGET)?;
-        iqn::head(exec, shape, b, parts, iqn, draw)?;
-        iqn::trunk(exec, shape, b, parts, iqn)?;
+        iqn::next(exec, shape, b, iqn, draw)?;
+        if !weighted {
+            iqn::loss(exec, shape, b, parts, iqn, draw)?;
+            iqn::trunk(exec, shape, b, parts, iqn)?;
+        }
     }
+    auxiliary::forward(exec, shape, b)?;
     heads(exec, shape, b)?;
     if let Some(parts) = &b.parts
         && let Some(iql) = &parts.iql
     {
         exec.after(Lane::IQL, Lane::MAIN)?;
+        iql::values(exec, shape, b, parts, iql)?;
+        if shape.parts.iql.feeds_losses() {
+            exec.after(Lane::MAIN, Lane::IQL)?;
+        }
+        if let Some(iqn) = &parts.iqn
+            && weighted
+        {
+            exec.after(Lane::IQN, Lane::IQL)?;
+            iqn::loss(exec, shape, b, parts, iqn, draw)?;
+            iqn::trunk(exec, shape, b, parts, iqn)?;
+        }
         iql::backward(exec, shape, b, parts, iql)?;
     }
     losses(exec, shape, b)?;
+    auxiliary::backward(exec, shape, b)?;
     backward(exec, shape, b)?;
     if let Some(parts) = &b.parts {
-        for (lane, used) in [(Lane::IQN, parts.iqn.is_some()), (Lane::IQL, parts.iql.is_some())] {
+        for (lane, used) in [
+            (Lane::IQN, parts.iqn.is_some()),
+            (Lane::IQL, parts.iql.is_some()),
+            (Lane::AUX, parts.auxiliary.is_some()),
+        ] {
             if used {
                 exec.after(Lane::MAIN, lane)?;
             }
         }
     }
-    update(exec, shape, b, replay)
+    update(exec, shape, b, replay, vaccine.is_some())
 }
 
 /// One section alone; each begins and ends on the main lane.
@@ -163,18 +214,42 @@ pub fn record_section<E: Exec>(
             features(exec, shape, b)?;
             heads(exec, shape, b)
         }
-        Section::Loss => losses(exec, shape, b),
+        Section::Loss => {
+            // What the losses are weighed with is theirs.
+            if let Some(parts) = &b.parts
+                && let Some(iql) = &parts.iql
+                && shape.parts.iql.feeds_losses()
+            {
+                exec.after(Lane::IQL, Lane::MAIN)?;
+                iql::forward(exec, shape, b, iql)?;
+                iql::values(exec, shape, b, parts, iql)?;
+                exec.after(Lane::MAIN, Lane::IQL)?;
+            }
+            losses(exec, shape, b)
+        }
         Section::Aux => {
             let Some(parts) = &b.parts else { return Ok(()) };
             if let Some(iql) = &parts.iql {
                 exec.after(Lane::IQL, Lane::MAIN)?;
-                iql::forward(exec, shape, b, iql)?;
+                if !shape.parts.iql.feeds_losses() {
+                    iql::forward(exec, shape, b, iql)?;
+                    iql::values(exec, shape, b, parts, iql)?;
+                }
                 iql::backward(exec, shape, b, parts, iql)?;
+            }
+            if parts.auxiliary.is_some() {
+                auxiliary::forward(exec, shape, b)?;
+                auxiliary::backward(exec, shape, b)?;
+                exec.after(Lane::MAIN, Lane::AUX)?;
             }
             if let Some(iqn) = &parts.iqn {
                 exec.after(Lane::IQN, Lane::MAIN)?;
                 iqn::pack(exec, shape, b, iqn)?;
-                iqn::head(exec, shape, b, parts, iqn, replay.is_some())?;
+                if shape.parts.iql.feeds_losses() {
+                    exec.after(Lane::IQN, Lane::IQL)?;
+                }
+                iqn::next(exec, shape, b, iqn, replay.is_some())?;
+                iqn::loss(exec, shape, b, parts, iqn, replay.is_some())?;
                 iqn::trunk(exec, shape, b, parts, iqn)?;
                 exec.after(Lane::MAIN, Lane::IQN)?;
             }
@@ -184,12 +259,12 @@ pub fn record_section<E: Exec>(
             Ok(())
         }
         Section::Backward => backward(exec, shape, b),
-        Section::Update => update(exec, shape, b, replay),
+        Section::Update => update(exec, shape, b, replay, false),
     }
 }
 
 /// Power iteration and scaling of the online trunk's weights, in place, on `lane`.
-fn exec_spectral<E: Exec>(
+pub(super) fn exec_spectral<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
@@ -247,7 +322,7 @@ fn exec_spectral<E: Exec>(
 }
 
 /// h1, h2 and what the heads read, of the online network on the main lane and of the target network on its own.
-fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let x = b.batch.x;
     let rows = shape.target_rows();
     let skipped = (2 * shape.batch - rows) * shape.stride;
@@ -271,7 +346,7 @@ fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result
 }
 
 /// The heads of both networks; joins the target's lane.
-fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     if b.noise.is_some() {
         exec.after(Lane::TARGET, noisy::LANE)?;
         exec.after(Lane::MAIN, noisy::LANE)?;
@@ -282,8 +357,9 @@ fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<()
 }
 
 /// The C51 loss, and the CQL loss beside it.
-fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let parts = b.parts.as_ref();
+    let ensemble = parts.and_then(|parts| parts.auxiliary?.ensemble);
     if let Some((parts, cql)) = parts.and_then(|parts| Some((parts, parts.cql.as_ref()?))) {
         exec.after(Lane::CQL, Lane::MAIN)?;
         macro_rules! launch {
@@ -319,17 +395,20 @@ fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(
                     sizes: shape.sizes,
                     atoms: shape.model.atoms as u32,
                     stride: shape.logits as u32,
+                    keep_target: ensemble.is_some().into(),
                     support: b.support.into(),
                     online: b.online.logits.into(),
                     target: b.target_next_logits(shape).into(),
                     actions: b.batch.actions.into(),
                     rewards: b.batch.rewards.into(),
                     discounts: b.batch.discounts.into(),
-                    weights: b.batch.weights.into(),
+                    weights: b.loss_weights(shape).into(),
+                    branch_scales: b.loss_scales(shape).into(),
                     gradient: b.c51.d_logits.into(),
                     stats: b.stats.into(),
                     cross_entropy: b.cross_entropy.into(),
                     td_error: b.td_error.into(),
+                    mean_target: ensemble.map_or(Buf::NULL, |ensemble| ensemble.target).into(),
                 },
             )
         };
@@ -347,7 +426,7 @@ fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(
 
 /// The data-gradient chain of all full terms on the main lane; each layer's weight gradient beside it as soon as its dY
 /// is there; the attention's backward beside the trunk's.
-fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let rows = shape.batch;
     let x = View::new(b.batch.x, shape.stride);
     let h1 = View::new(b.online.h1, shape.model.trunk1);

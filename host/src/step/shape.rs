@@ -110,6 +110,14 @@ impl StepShape {
                 );
             }
         }
+        if config.ensemble.enabled {
+            anyhow::ensure!(
+                model.value_hidden.is_multiple_of(4),
+                "model.value_hidden = {}, ensemble.enabled = true: the members' hidden layers on the GPU have widths that \
+                 are multiples of 4",
+                model.value_hidden
+            );
+        }
         let token = model.bar_features + model.window;
         let most = gpu::kernels::attention::MAX_COLUMNS as usize - 1;
         anyhow::ensure!(
@@ -205,7 +213,10 @@ impl StepShape {
     /// own. It then ends with `update_scales` and `adam_groups` instead of `adam_ema`.
     pub fn has_parts(&self) -> bool {
         let p = &self.parts;
-        p.cql.enabled || p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.mamba.enabled
+        let groups =
+            p.iqn.enabled || p.iql.enabled || p.attention.enabled || p.mamba.enabled || p.auxiliary();
+        // The vaccine's projection needs the factors before the optimizer runs.
+        p.cql.enabled || groups || p.vaccine.enabled
     }
 
     /// Whether the products write the gradient itself: one split, one term, no factors.
@@ -228,9 +239,9 @@ impl StepShape {
         1 + usize::from(self.parts.cql.enabled)
     }
 
-    /// Terms with a gradient over the trunk alone: IQN.
+    /// Terms with a gradient over the trunk alone: IQN, then ensemble and confidence head together.
     pub fn trunk_terms(&self) -> usize {
-        usize::from(self.parts.iqn.enabled)
+        usize::from(self.parts.iqn.enabled) + usize::from(self.parts.auxiliary())
     }
 
     /// Floats of all full terms' partial gradients: `[full_terms, splits, layout.len]`.

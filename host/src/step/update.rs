@@ -15,16 +15,18 @@ use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::parts::PartBuffers;
 use crate::step::replay::update_priorities;
 use crate::step::shape::StepShape;
+use crate::step::{confidence, iql, vaccine};
 
-/// Begins and ends on the main lane.
+/// Begins and ends on the main lane; `vaccinated` where the step's held-out gradient is there.
 pub fn update<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
     replay: Option<&Replay>,
+    vaccinated: bool,
 ) -> Result<(), ExecError> {
     match &b.parts {
-        Some(parts) => groups(exec, shape, b, parts, replay),
+        Some(parts) => groups(exec, shape, b, parts, replay, vaccinated),
         None => plain(exec, shape, b, replay),
     }
 }
@@ -98,6 +100,7 @@ fn groups<E: Exec>(
     b: &StepBuffers,
     parts: &PartBuffers,
     replay: Option<&Replay>,
+    vaccinated: bool,
 ) -> Result<(), ExecError> {
     let (main, trunk, p) = (shape.layout.len as u32, shape.trunk_len() as u32, &b.parameters);
     let (full, partial) = (shape.full_terms() as u32, shape.trunk_terms() as u32);
@@ -118,6 +121,10 @@ fn groups<E: Exec>(
         sums: parts.sums.into(),
     };
     exec.launch(Lane::MAIN, &reduce)?;
+    let vaccine = parts.vaccine.as_ref().filter(|_| vaccinated);
+    if let Some(vaccine) = vaccine {
+        vaccine::products(exec, shape, parts, vaccine)?;
+    }
     let blocks = |floats: usize| floats.div_ceil(Flat::SEGMENT) as u32;
     let count = shape.flat.segments.len() as u32;
     let scales = UpdateScales {
@@ -133,19 +140,28 @@ fn groups<E: Exec>(
         scales: parts.scales.into(),
     };
     exec.launch(Lane::MAIN, &scales)?;
+    if let Some(vaccine) = vaccine {
+        vaccine::apply(exec, shape, b, parts, vaccine)?;
+    }
     let prioritized = update_priorities(exec, shape, b, replay)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
+    if let Some(buffers) = &parts.iql {
+        iql::finish(exec, Lane::GRADIENT, shape, b, parts, buffers)?;
+    }
     let signals = LearnerSignals {
         batch: shape.batch as u32,
         rows: shape.history as u32,
         stats: b.stats.into(),
-        weights: b.batch.weights.into(),
+        weights: b.loss_weights(shape).into(),
         samples: parts.samples.into(),
         scales: parts.scales.into(),
         history: b.history.into(),
         clock_words: b.clock.into(),
     };
     exec.launch(Lane::GRADIENT, &signals)?;
+    if let Some(buffers) = parts.auxiliary.and_then(|auxiliary| auxiliary.confidence) {
+        confidence::finish(exec, Lane::GRADIENT, shape, b, parts, &buffers)?;
+    }
     let adam = AdamGroups {
         len: shape.flat.len as u32,
         main,

@@ -2,6 +2,7 @@
 
 use gpu::market::LogRow;
 
+use crate::step::Kept;
 use crate::train::Stop;
 use crate::train::profiler::StepProfile;
 
@@ -53,6 +54,33 @@ pub struct PartRow {
     /// Expectile loss of V_low.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_iql_low: Option<f32>,
+    /// Ensemble's weighted cross-entropy less its bonus.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_ensemble: Option<f32>,
+    /// Variance over the ensemble's members of their expected values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uncertainty: Option<f32>,
+    /// Confidence head's cross-entropy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_confidence: Option<f32>,
+    /// V_high - V_low.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iql_gap: Option<f32>,
+    /// Exploration by the value networks, after the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iql_epsilon: Option<f32>,
+    /// Lower end of the support after the step, where it adapts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub v_min: Option<f32>,
+    /// Upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub v_max: Option<f32>,
+    /// Cosine of the step's gradient and that of held-out data, in the steps that have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vaccine_cosine: Option<f32>,
+    /// Running median of td after the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub td_median: Option<f32>,
     /// C51's gradient on the main parameters, before its budget; only where there are budgets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_c51: Option<f32>,
@@ -62,6 +90,9 @@ pub struct PartRow {
     /// The quantile loss's on the trunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_iqn_trunk: Option<f32>,
+    /// The ensemble's and the confidence head's together on the trunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_aux_trunk: Option<f32>,
     /// The quantile head's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_iqn: Option<f32>,
@@ -77,6 +108,12 @@ pub struct PartRow {
     /// V_low's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_iql_low: Option<f32>,
+    /// The ensemble's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_ensemble: Option<f32>,
+    /// The confidence head's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_confidence: Option<f32>,
 }
 
 /// An agent with its environments and its replay.
@@ -98,6 +135,12 @@ pub trait Agent {
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)>;
     /// Replaces online and target parameters (optimizer state is left alone).
     fn set_parameters(&mut self, online: &[f32], target: &[f32]) -> anyhow::Result<()>;
+    /// Mean |dQ| of every state feature by the latest causal probe; empty before the first one and without it.
+    fn sensitivity(&mut self) -> anyhow::Result<Vec<f32>>;
+    /// What the value networks and the confidence head keep from step to step.
+    fn kept(&mut self) -> anyhow::Result<Kept>;
+    /// Goes on from what was kept.
+    fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()>;
     /// Fraction of pruned weights of each matrix, by name; empty without pruning.
     fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>>;
     /// Times of the last training steps' sections, where the agent was made to take them.

@@ -1,7 +1,8 @@
 //! Policy checkpoints as safetensors: one tensor per layer under its PyTorch name, and what is needed to use them.
 //!
 //! Tensors: `online.<name>` and `target.<name>` (f32, `[out, in]` or `[out]`; names as in `settings::Flat`, of the
-//! networks that have a target copy in the second case). The
+//! networks that have a target copy in the second case); `kept.iql` and `kept.confidence`, where these parts are on: what
+//! they keep from step to step (`step::Kept`), the value distribution's support among it. The
 //! header's metadata holds the configuration (TOML) and the record of the data (JSON): the normaliser, the reward
 //! scale, the parts and the hash of the bars, so that a checkpoint is used with the numbers it was trained with.
 
@@ -13,8 +14,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
-use settings::{Config, Flat, Tensor};
+use settings::{Confidence, Config, Flat, Tensor};
 
+use crate::step::Kept;
 use crate::train::market::MarketRecord;
 
 /// Version of the metadata below; another one is refused.
@@ -48,6 +50,8 @@ pub struct Checkpoint {
     pub online: Vec<f32>,
     /// Target parameters, flat, up to the end of the last network that has a target copy.
     pub target: Vec<f32>,
+    /// What the value networks and the confidence head keep.
+    pub kept: Kept,
 }
 
 impl Checkpoint {
@@ -60,6 +64,12 @@ impl Checkpoint {
                 let values = &values[t.offset..t.offset + t.len()];
                 let view = TensorView::new(Dtype::F32, t.shape.clone(), bytemuck::cast_slice(values))?;
                 tensors.push((format!("{network}.{}", t.name), view));
+            }
+        }
+        for (name, values) in [("iql", &self.kept.iql), ("confidence", &self.kept.confidence)] {
+            if !values.is_empty() {
+                let view = TensorView::new(Dtype::F32, vec![values.len()], bytemuck::cast_slice(values))?;
+                tensors.push((format!("kept.{name}"), view));
             }
         }
         let metadata = HashMap::from([
@@ -107,19 +117,29 @@ impl Checkpoint {
                     let (dtype, shape) = (tensor.dtype(), tensor.shape());
                     bail!("{name}: {network}.{} is {dtype:?} {shape:?}, expected F32 {:?}", t.name, t.shape);
                 }
-                for (i, word) in tensor.data().chunks_exact(4).enumerate() {
-                    let value = f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-                    if !value.is_finite() {
-                        bail!("{name}: {network}.{} element {i} is {value}", t.name);
-                    }
-                    values[t.offset + i] = value;
-                }
+                let read = floats(&format!("{name}: {network}.{}", t.name), &tensor)?;
+                values[t.offset..t.offset + t.len()].copy_from_slice(&read);
             }
             Ok(values)
+        };
+        // A part that is off keeps nothing, and neither does a part of a policy from before there was anything to keep.
+        let kept = |part: &str, on: bool, words: usize| -> anyhow::Result<Vec<f32>> {
+            let Ok(tensor) = tensors.tensor(&format!("kept.{part}")) else { return Ok(Vec::new()) };
+            if !on || tensor.dtype() != Dtype::F32 || tensor.shape() != [words] {
+                let (dtype, shape) = (tensor.dtype(), tensor.shape());
+                let expected = if on { format!("F32 [{words}]") } else { "none, the part is off".into() };
+                bail!("{name}: kept.{part} is {dtype:?} {shape:?}, expected {expected}");
+            }
+            floats(&format!("{name}: kept.{part}"), &tensor)
+        };
+        let kept = Kept {
+            iql: kept("iql", config.iql.enabled, 6)?,
+            confidence: kept("confidence", config.confidence.enabled, 3 + Confidence::SIGNALS)?,
         };
         Ok(Self {
             online: read("online")?,
             target: read("target")?,
+            kept,
             market: serde_json::from_str(entry("market")?)
                 .with_context(|| format!("{name}: its data record"))?,
             provenance: serde_json::from_str(entry("provenance")?)
@@ -127,6 +147,19 @@ impl Checkpoint {
             config,
         })
     }
+}
+
+/// A tensor's numbers, which must be finite.
+fn floats(what: &str, tensor: &TensorView) -> anyhow::Result<Vec<f32>> {
+    let mut values = Vec::with_capacity(tensor.data().len() / 4);
+    for (i, word) in tensor.data().chunks_exact(4).enumerate() {
+        let value = f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        if !value.is_finite() {
+            bail!("{what} element {i} is {value}");
+        }
+        values.push(value);
+    }
+    Ok(values)
 }
 
 /// The tensors of `online` or of `target`, which the networks without a target copy lack.

@@ -1,12 +1,15 @@
 //! The agent on the CPU: candle's learner, the same environment functions, a replay in host memory.
 
 use anyhow::{Context, bail};
-use cpu_path::{CpuLearner, StepMetrics};
+use cpu_path::{C51Batch, CpuLearner, StepMetrics};
+use gpu::kernels::ensemble_loss::learns;
 use gpu::kernels::noisy;
+use gpu::kernels::probe::permuted;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
-use settings::{Config, NoisyLayout, Priority};
+use settings::{Config, Ensemble, NoisyLayout, Priority};
 
+use crate::step::Kept;
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
@@ -16,6 +19,13 @@ use crate::train::replay::{Draw, HostReplay};
 fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
     let tau = |index: usize| philox::uniform_open(philox::draw(seed, step, stream, index as u32, 0)[0]);
     (0..count).map(tau).collect()
+}
+
+/// Which members of the ensemble learn from which samples, draw for draw as on the device: [batch, members].
+fn masks(batch: usize, ensemble: &Ensemble, seed: u64, step: u64) -> Vec<bool> {
+    let members = ensemble.members;
+    let mask = |i: usize| learns(seed, step, (i / members) as u32, (i % members) as u32, ensemble.mask);
+    (0..batch * members).map(mask).collect()
 }
 
 /// The factors of the heads' noise in a step, draw for draw those of the device: the online network's, the target's.
@@ -29,21 +39,42 @@ fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
     let find = |values: &[(&'static str, f64)], name: &str| {
         values.iter().find(|(n, _)| *n == name).map(|(_, value)| *value as f32)
     };
+    let kept = |name: &str| find(&metrics.kept, name);
     let (loss, norm) = (|name: &str| find(&metrics.losses, name), |name: &str| find(&metrics.norms, name));
     PartRow {
         loss_cql: loss("cql"),
         loss_iqn: loss("iqn"),
         loss_iql_high: loss("iql_high"),
         loss_iql_low: loss("iql_low"),
+        loss_ensemble: loss("ensemble"),
+        uncertainty: loss("uncertainty"),
+        loss_confidence: loss("confidence"),
+        iql_gap: kept("iql_gap"),
+        iql_epsilon: kept("iql_epsilon"),
+        v_min: kept("v_min"),
+        v_max: kept("v_max"),
+        vaccine_cosine: kept("vaccine_cosine"),
+        td_median: kept("td_median"),
         norm_c51: norm("c51").filter(|_| budgeted),
         norm_cql: norm("cql"),
         norm_iqn_trunk: norm("iqn_trunk"),
+        norm_aux_trunk: norm("aux_trunk"),
         norm_iqn: norm("iqn"),
         norm_attention: norm("attention"),
         norm_mamba: norm("mamba"),
         norm_iql_high: norm("iql_high"),
         norm_iql_low: norm("iql_low"),
+        norm_ensemble: norm("ensemble"),
+        norm_confidence: norm("confidence"),
     }
+}
+
+/// Environments on the held-out bars, with what they collect.
+struct HeldOut<'a> {
+    environments: VecMarket<'a>,
+    states: Vec<f32>,
+    transitions: Transitions,
+    replay: HostReplay,
 }
 
 /// The CPU agent.
@@ -55,6 +86,8 @@ pub struct CpuAgent<'a> {
     states: Vec<f32>,
     transitions: Transitions,
     replay: HostReplay,
+    held_out: Option<HeldOut<'a>>,
+    sensitivity: Vec<f32>,
     train_step: u64,
     collect_step: u64,
     /// Factors of a network's noise.
@@ -67,9 +100,22 @@ impl<'a> CpuAgent<'a> {
         let learner = CpuLearner::from_config(config)?;
         let (e, s) = (config.collect.environments, config.model.state);
         let environments =
-            VecMarket::new(market.params, &market.table, market.part(PartName::Train), e, config.train.seed)?;
+            VecMarket::new(market.params, &market.table, market.learned(), e, config.train.seed)?;
         let mut states = vec![0.0; e * s];
         environments.observe(&mut states)?;
+        let held_out = match market.held_out() {
+            Some(part) => {
+                let e = config.vaccine.environments;
+                let environments = VecMarket::new(market.params, &market.table, part, e, config.train.seed)?;
+                let mut states = vec![0.0; e * s];
+                environments.observe(&mut states)?;
+                // Drawn uniformly, whatever the training's ring does.
+                let uniform = settings::Replay { prioritized: false, ..config.replay.clone() };
+                let replay = HostReplay::new(&uniform, config.vaccine.capacity, s, e, market.params.gamma);
+                Some(HeldOut { environments, states, transitions: Transitions::new(e, s), replay })
+            }
+            None => None,
+        };
         Ok(Self {
             config,
             market,
@@ -78,6 +124,8 @@ impl<'a> CpuAgent<'a> {
             states,
             transitions: Transitions::new(e, s),
             replay: HostReplay::new(&config.replay, config.collect.capacity, s, e, market.params.gamma),
+            held_out,
+            sensitivity: Vec::new(),
             train_step: 0,
             collect_step: 0,
             factors: NoisyLayout::new(&config.model).factors,
@@ -85,14 +133,14 @@ impl<'a> CpuAgent<'a> {
     }
 
     /// Epsilon-greedy actions, draw for draw those of the kernel `select_action`.
-    fn act(&self, epsilon: f32) -> anyhow::Result<Vec<u64>> {
+    fn act(&self, states: &[f32], epsilon: f32) -> anyhow::Result<Vec<u64>> {
         let branches = &self.config.model.branches;
         let decision = if self.config.model.noisy {
             let (seed, step) = (self.config.train.seed, self.collect_step);
             let noise = noisy::factors(seed, step, philox::Stream::NoiseActing, self.factors);
-            self.learner.act_with_noise(&self.states, &noise)?
+            self.learner.act_with_noise(states, &noise)?
         } else {
-            self.learner.act(&self.states)?
+            self.learner.act(states)?
         };
         let explore = philox::Stream::Explore;
         let draw = |e: usize, block: u32| {
@@ -109,7 +157,25 @@ impl<'a> CpuAgent<'a> {
                 action::with_branch(packed, d as u32, chosen)
             })
         };
-        Ok((0..self.config.collect.environments).map(pack).collect())
+        Ok((0..states.len() / self.config.model.state).map(pack).collect())
+    }
+
+    /// Mean |dQ| of every state feature, permuted over the batch as on the device.
+    fn probe(&self, states: &[f32]) -> anyhow::Result<Vec<f32>> {
+        let (width, seed) = (self.config.model.state, self.config.train.seed);
+        let batch = states.len() / width;
+        let base = self.learner.act(states)?.q;
+        let sensitivity = |feature: usize| -> anyhow::Result<f32> {
+            let mut probed = states.to_vec();
+            for (row, x) in probed.chunks_exact_mut(width).enumerate() {
+                let from = permuted(seed, self.train_step, feature as u32, batch as u32, row as u32);
+                x[feature] = states[from as usize * width + feature];
+            }
+            let q = self.learner.act(&probed)?.q;
+            let sum: f64 = q.iter().zip(&base).map(|(q, base)| f64::from((q - base).abs())).sum();
+            Ok((sum / q.len() as f64) as f32)
+        };
+        (0..width).map(sensitivity).collect()
     }
 }
 
@@ -119,11 +185,20 @@ impl Agent for CpuAgent<'_> {
     }
 
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
+        let schedule = epsilon;
+        let epsilon = self.learner.epsilon().map_or(epsilon, |epsilon| epsilon as f32);
         for _ in 0..steps {
             if stop.asked() {
                 break;
             }
-            let actions = self.act(epsilon)?;
+            let actions = self.act(&self.states, epsilon)?;
+            if let Some(mut held_out) = self.held_out.take() {
+                let actions = self.act(&held_out.states, schedule)?;
+                held_out.environments.step(&actions, &mut held_out.transitions)?;
+                held_out.replay.insert(&held_out.states, &actions, &held_out.transitions);
+                held_out.environments.observe(&mut held_out.states)?;
+                self.held_out = Some(held_out);
+            }
             self.environments.step(&actions, &mut self.transitions)?;
             self.replay.insert(&self.states, &actions, &self.transitions);
             self.environments.observe(&mut self.states)?;
@@ -158,7 +233,16 @@ impl Agent for CpuAgent<'_> {
             if self.config.model.noisy {
                 sample.noise = noise(self.factors, seed, step);
             }
-            let metrics = self.learner.train_step(&sample).context("training step")?;
+            if self.config.ensemble.enabled {
+                sample.masks = masks(batch, &self.config.ensemble, seed, step);
+            }
+            let held_out = self.held_out.as_ref().filter(|_| self.config.vaccine.is_in(step));
+            let held_out = held_out.map(|held_out| {
+                let drawn = held_out.replay.sample(batch, branches, seed, step).batch;
+                C51Batch { noise: sample.noise.clone(), ..drawn }
+            });
+            let metrics =
+                self.learner.train_step_against(&sample, held_out.as_ref()).context("training step")?;
             self.train_step += 1;
             if !metrics.skipped {
                 let c51 = match self.config.replay.priority {
@@ -166,6 +250,9 @@ impl Agent for CpuAgent<'_> {
                     Priority::CrossEntropy => &metrics.cross_entropy,
                 };
                 self.replay.update(&slots, c51, &metrics.iqn_loss);
+            }
+            if self.config.probe.is_in(step) {
+                self.sensitivity = self.probe(&sample.states)?;
             }
             rows.push(StepRow {
                 loss: metrics.loss as f32,
@@ -204,6 +291,26 @@ impl Agent for CpuAgent<'_> {
         let mut state = self.learner.export();
         state.online = online.to_vec();
         state.target = target.to_vec();
+        Ok(self.learner.import(state)?)
+    }
+
+    fn sensitivity(&mut self) -> anyhow::Result<Vec<f32>> {
+        Ok(self.sensitivity.clone())
+    }
+
+    fn kept(&mut self) -> anyhow::Result<Kept> {
+        let state = self.learner.export();
+        Ok(Kept { iql: state.iql, confidence: state.confidence })
+    }
+
+    fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()> {
+        let mut state = self.learner.export();
+        if !kept.iql.is_empty() {
+            state.iql = kept.iql.clone();
+        }
+        if !kept.confidence.is_empty() {
+            state.confidence = kept.confidence.clone();
+        }
         Ok(self.learner.import(state)?)
     }
 

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use gpu::clock;
 use gpu::kernels::c51_loss::stat;
+use gpu::kernels::iql_derive::state;
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
@@ -12,7 +13,8 @@ use settings::{Config, Group, Pruning};
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{
-    Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record, record_pruning,
+    Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
+    record_probe, record_pruning, record_vaccinated,
 };
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
@@ -30,6 +32,15 @@ struct Backtest {
     bars: usize,
 }
 
+/// Environments on the held-out bars, and the training step that uses what they collect.
+struct VaccineGraphs {
+    collector: Collector,
+    collect_graph: Graph,
+    train_graph: Graph,
+    /// The same step beginning with a pruning.
+    pruning_graph: Option<Graph>,
+}
+
 /// The GPU agent.
 pub struct GpuAgent {
     exec: CudaExec,
@@ -40,6 +51,9 @@ pub struct GpuAgent {
     /// The training step that begins with a pruning.
     pruning_graph: Option<Graph>,
     collect_graph: Graph,
+    vaccine: Option<VaccineGraphs>,
+    /// The causal probe, behind the steps that end with it.
+    probe_graph: Option<Graph>,
     /// Times the last steps of an epoch.
     profiler: Option<Profiler>,
     backtests: Vec<Backtest>,
@@ -66,13 +80,16 @@ impl GpuAgent {
         let pending = config.replay.pending(config.collect.environments);
         let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
         let table = TableBuffers::upload(&mut exec, &market.table)?;
+        let values = buffers.parts.and_then(|parts| parts.iql);
         let input = CollectorInput {
             params: &market.params,
-            part: market.part(PartName::Train),
+            part: market.learned(),
             table,
             environments: config.collect.environments,
             log_rows: 0,
             clock: Some(buffers.clock),
+            support: Some(buffers.support),
+            epsilon: values.filter(|_| config.iql.adaptive_epsilon).map(|iql| iql.epsilon),
         };
         let collector = Collector::alloc(&mut exec, &shape, input, replay, "collect")?;
 
@@ -94,6 +111,8 @@ impl GpuAgent {
                 environments: 1,
                 log_rows: bars,
                 clock: None,
+                support: Some(buffers.support),
+                epsilon: None,
             };
             let name = format!("backtest.{part:?}").to_lowercase();
             let slot = Replay::alloc(&mut exec, &backtest_shape, 1)?;
@@ -119,6 +138,53 @@ impl GpuAgent {
         };
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
+        let vaccine = match market.held_out() {
+            Some(part) => {
+                let input = CollectorInput {
+                    part,
+                    environments: config.vaccine.environments,
+                    clock: None,
+                    epsilon: None,
+                    ..input
+                };
+                // Drawn uniformly, whatever the training's ring does.
+                let pending = config.replay.pending(config.vaccine.environments);
+                let held_out = Replay::alloc(&mut exec, &shape, config.vaccine.capacity)?;
+                let held_out = Replay { priorities: None, ..held_out.with_pending(pending) };
+                let collector = Collector::alloc(&mut exec, &shape, input, held_out, "vaccine")?;
+                collector.record(&mut exec, &shape, online)?;
+                record_vaccinated(&mut exec, &shape, &buffers, &replay, &held_out)?;
+                let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
+                    .context("capturing the collection step on held-out bars")?;
+                let train_graph = Graph::capture(&mut exec, |exec| {
+                    record_vaccinated(exec, &shape, &buffers, &replay, &held_out)
+                })
+                .context("capturing the vaccinated training step")?;
+                let pruning_graph = match config.pruning.enabled {
+                    true => {
+                        let record = |exec: &mut CudaExec| {
+                            prune::prune(exec, &shape, &buffers)?;
+                            record_vaccinated(exec, &shape, &buffers, &replay, &held_out)
+                        };
+                        Some(
+                            Graph::capture(&mut exec, record)
+                                .context("capturing the pruning with vaccine")?,
+                        )
+                    }
+                    false => None,
+                };
+                Some(VaccineGraphs { collector, collect_graph, train_graph, pruning_graph })
+            }
+            None => None,
+        };
+        let probe_graph = match config.probe.enabled {
+            true => {
+                record_probe(&mut exec, &shape, &buffers)?;
+                let graph = Graph::capture(&mut exec, |exec| record_probe(exec, &shape, &buffers));
+                Some(graph.context("capturing the causal probe")?)
+            }
+            false => None,
+        };
         let profiler = match profile {
             true => Some(Profiler::new(&mut exec, &shape, &buffers, &replay)?),
             false => None,
@@ -137,6 +203,8 @@ impl GpuAgent {
             train_graph,
             pruning_graph,
             collect_graph,
+            vaccine,
+            probe_graph,
             profiler,
             backtests,
             steps: 0,
@@ -154,7 +222,7 @@ impl GpuAgent {
         let zeros = vec![0.0f32; initial.len()];
         self.exec.upload(p.online, &initial)?;
         self.exec.upload(p.target, &initial[..p.target.len()])?;
-        self.buffers.start_spectral(&mut self.exec, &self.shape)?;
+        self.buffers.start(&mut self.exec, &self.shape)?;
         self.buffers.start_factors(&mut self.exec)?;
         self.exec.upload(p.m, &zeros)?;
         self.exec.upload(p.v, &zeros)?;
@@ -163,7 +231,45 @@ impl GpuAgent {
         let collector = self.collector;
         reset(&mut self.exec, &collector)?;
         collector.record_first(&mut self.exec, &self.shape)?;
+        let Some(collector) = self.vaccine.as_ref().map(|vaccine| vaccine.collector) else { return Ok(()) };
+        reset(&mut self.exec, &collector)?;
+        self.exec.upload(collector.clock, &[0u64; clock::WORDS as usize])?;
+        collector.record_first(&mut self.exec, &self.shape)?;
         Ok(())
+    }
+
+    /// Launches the next `count` training steps of an epoch that ends before step `end`, with pruning, vaccine and probe
+    /// where they are due.
+    fn launch(&mut self, count: usize, end: u64) -> anyhow::Result<()> {
+        let parts = &self.shape.parts;
+        for step in self.steps..self.steps + count as u64 {
+            let vaccine = self.vaccine.as_ref().filter(|_| parts.vaccine.is_in(step));
+            let pruning = self.pruning_graph.as_ref().filter(|_| self.shape.pruning.due(step));
+            let pruning = pruning.map(|plain| vaccine.map_or(Some(plain), |v| v.pruning_graph.as_ref()));
+            let special = pruning.flatten().or(vaccine.map(|vaccine| &vaccine.train_graph));
+            // Steps as they mostly are get profiled.
+            let timed = match (&mut self.profiler, special) {
+                (Some(profiler), None) => profiler.step(&mut self.exec, (end - step) as usize)?,
+                _ => false,
+            };
+            if !timed {
+                special.unwrap_or(&self.train_graph).replay(&mut self.exec)?;
+            }
+            if let Some(probe) = self.probe_graph.as_ref().filter(|_| parts.probe.is_in(step)) {
+                probe.replay(&mut self.exec)?;
+            }
+        }
+        self.steps += count as u64;
+        Ok(())
+    }
+
+    /// Whether exploration is the value networks': from their first accepted training step on.
+    fn adapts_epsilon(&mut self) -> anyhow::Result<bool> {
+        let iql = self.buffers.parts.and_then(|parts| parts.iql);
+        match iql.filter(|_| self.shape.parts.iql.adaptive_epsilon) {
+            Some(iql) => Ok(self.exec.download(iql.averages)?[state::STARTED as usize] != 0.0),
+            None => Ok(false),
+        }
     }
 
     /// History rows of the last `count` steps, oldest first.
@@ -181,7 +287,7 @@ impl GpuAgent {
                     clipped_high: row[stat::CLIPPED_HIGH as usize],
                     gradient_norm: row[signal::GRADIENT_NORM as usize],
                     skipped: row[signal::SKIPPED as usize] != 0.0,
-                    parts: part_row(&self.shape, row),
+                    parts: part_row(&self.shape, row, step),
                 }
             })
             .collect())
@@ -194,9 +300,10 @@ impl GpuAgent {
 }
 
 /// The parts' columns of a history row.
-fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
+fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
     let parts = &shape.parts;
-    let loss = |on: bool, sample: u32| on.then(|| row[(signal::SAMPLES + sample) as usize]);
+    let column = |on: bool, column: u32| on.then(|| row[column as usize]);
+    let loss = |on: bool, sample: u32| column(on, signal::SAMPLES + sample);
     let norm = |place: u32| row[(signal::NORM + place - scale::TERM_NORM) as usize];
     let term = |on: bool, term: u32| on.then(|| norm(scale::TERM_NORM + term));
     let group = |group: Group| {
@@ -208,14 +315,26 @@ fn part_row(shape: &StepShape, row: &[f32]) -> PartRow {
         loss_iqn: loss(parts.iqn.enabled, sample::IQN),
         loss_iql_high: loss(parts.iql.enabled, sample::IQL_LOSS),
         loss_iql_low: loss(parts.iql.enabled, sample::IQL_LOSS + 1),
+        loss_ensemble: loss(parts.ensemble.enabled, sample::ENSEMBLE),
+        uncertainty: loss(parts.ensemble.enabled, sample::UNCERTAINTY),
+        loss_confidence: loss(parts.confidence.enabled, sample::CONFIDENCE),
+        iql_gap: column(parts.iql.enabled, signal::IQL_GAP),
+        iql_epsilon: column(parts.iql.enabled, signal::IQL_EPSILON),
+        v_min: column(parts.iql.adaptive_support, signal::V_MIN),
+        v_max: column(parts.iql.adaptive_support, signal::V_MAX),
+        vaccine_cosine: column(parts.vaccine.is_in(step), signal::VACCINE_COSINE),
+        td_median: column(parts.confidence.enabled, signal::TD_MEDIAN),
         norm_c51: term(parts.budgeted(), 0),
         norm_cql: term(parts.cql.enabled, 1),
         norm_iqn_trunk: term(parts.iqn.enabled, 2),
+        norm_aux_trunk: term(parts.auxiliary(), 1 + shape.trunk_terms() as u32),
         norm_iqn: group(Group::Iqn),
         norm_attention: group(Group::Attention),
         norm_mamba: group(Group::Mamba),
         norm_iql_high: group(Group::IqlHigh),
         norm_iql_low: group(Group::IqlLow),
+        norm_ensemble: group(Group::Ensemble),
+        norm_confidence: group(Group::Confidence),
     }
 }
 
@@ -235,12 +354,21 @@ impl Agent for GpuAgent {
     }
 
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
-        self.exec.upload(self.collector.epsilon, &[epsilon])?;
+        if !self.adapts_epsilon()? {
+            self.exec.upload(self.collector.epsilon, &[epsilon])?;
+        }
+        if let Some(vaccine) = &self.vaccine {
+            // It explores as the schedule says: its transitions are to be ordinary ones.
+            self.exec.upload(vaccine.collector.epsilon, &[epsilon])?;
+        }
         for _ in 0..steps {
             if stop.asked() {
                 break;
             }
             self.collect_graph.replay(&mut self.exec)?;
+            if let Some(vaccine) = &self.vaccine {
+                vaccine.collect_graph.replay(&mut self.exec)?;
+            }
         }
         Ok(self.exec.synchronize()?)
     }
@@ -255,18 +383,7 @@ impl Agent for GpuAgent {
         let begun = self.steps;
         while rows.len() < steps && !stop.asked() {
             let chunk = CHUNK.min(steps - rows.len());
-            for step in self.steps..self.steps + chunk as u64 {
-                let pruning = self.pruning_graph.as_ref().filter(|_| self.shape.pruning.due(step));
-                let left = (begun + steps as u64 - step) as usize;
-                if pruning.is_none()
-                    && let Some(profiler) = &mut self.profiler
-                    && profiler.step(&mut self.exec, left)?
-                {
-                    continue;
-                }
-                pruning.unwrap_or(&self.train_graph).replay(&mut self.exec)?;
-            }
-            self.steps += chunk as u64;
+            self.launch(chunk, begun + steps as u64)?;
             // Downloading waits for the chunk; launches of the next one follow at once.
             rows.extend(self.history(chunk)?);
             progress(rows.len());
@@ -303,6 +420,21 @@ impl Agent for GpuAgent {
         let p = self.buffers.parameters;
         self.exec.upload(p.online, online)?;
         Ok(self.exec.upload(p.target, target)?)
+    }
+
+    fn sensitivity(&mut self) -> anyhow::Result<Vec<f32>> {
+        match self.buffers.probe.filter(|_| self.steps >= self.shape.parts.probe.every as u64) {
+            Some(probe) => Ok(self.exec.download(probe.sensitivity)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn kept(&mut self) -> anyhow::Result<Kept> {
+        Ok(self.buffers.kept(&mut self.exec)?)
+    }
+
+    fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()> {
+        Ok(self.buffers.set_kept(&mut self.exec, kept)?)
     }
 
     fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {

@@ -1,5 +1,6 @@
 //! From the configuration to a market: bars loaded and checked, features and parts, the environment's numbers.
 
+use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -8,8 +9,8 @@ use anyhow::{Context, bail};
 use backtest::Report;
 use bars::synthetic::{Kind, Synthetic};
 use bars::{
-    Fitted, Fold, Gaps, LoadOptions, Loaded, MarketData, NumberFormat, PrepareOptions, Price, Repair,
-    SplitOptions, TimeFormat, ZeroVolume,
+    FEWEST_DECISIONS, Fitted, Fold, Gaps, LoadOptions, Loaded, MarketData, NumberFormat, PrepareOptions,
+    Price, Reach, Repair, SplitOptions, TimeFormat, ZeroVolume,
 };
 use serde::{Deserialize, Serialize};
 use settings::{Config, Data};
@@ -45,6 +46,8 @@ pub struct Market {
     /// For annualising.
     pub bars_per_year: f64,
     parts: [Part; 3],
+    /// What is learned from, and the held-out rest of the training part, where the vaccine is on.
+    vaccine: Option<[Part; 2]>,
 }
 
 impl Market {
@@ -129,8 +132,23 @@ impl Market {
         };
         let [train, validation, test] = record.fold.parts();
         let parts = [part(train.0, train.1)?, part(validation.0, validation.1)?, part(test.0, test.1)?];
+        let vaccine = match config.vaccine.enabled {
+            true => {
+                let reach = Reach {
+                    lookback: record.fitted.lookback,
+                    window: config.market.window,
+                    n_step: config.replay.n_step,
+                };
+                let [learned, held_out] =
+                    held_out(train.1, config.vaccine.holdout, reach).with_context(|| {
+                        format!("vaccine.holdout = {} of the training part", config.vaccine.holdout)
+                    })?;
+                Some([part("learned", &learned)?, part("held-out", &held_out)?])
+            }
+            false => None,
+        };
         let params = backtest::market_params(config, record.fitted.reward_scale)?;
-        Ok(Self { table, params, record, text, bars_per_year: data.bars_per_year, parts })
+        Ok(Self { table, params, record, text, bars_per_year: data.bars_per_year, parts, vaccine })
     }
 
     /// A part of the bars.
@@ -142,10 +160,36 @@ impl Market {
         }
     }
 
+    /// The bars that transitions for training come from: the training part, less what is held out of it.
+    pub fn learned(&self) -> &Part {
+        self.vaccine.as_ref().map_or(&self.parts[0], |[learned, _]| learned)
+    }
+
+    /// The bars that the vaccine's transitions come from, where it is on.
+    pub fn held_out(&self) -> Option<&Part> {
+        self.vaccine.as_ref().map(|[_, held_out]| held_out)
+    }
+
     /// The report of a backtest's rows.
     pub fn report(&self, rows: &[LogRow], part: PartName) -> anyhow::Result<Report> {
         Ok(Report::new(rows, &self.params, &self.table, self.part(part), self.bars_per_year)?)
     }
+}
+
+/// Splits the training part's decision bars: the last `fraction` of them is held out, behind a purge.
+fn held_out(train: &Range<usize>, fraction: f64, reach: Reach) -> anyhow::Result<[Range<usize>; 2]> {
+    let first = train.end - (train.len() as f64 * fraction).round() as usize;
+    let learned = train.start..first.saturating_sub(reach.purge());
+    for (name, decisions) in [("learned", learned.len()), ("held-out", train.end - first)] {
+        if decisions < FEWEST_DECISIONS {
+            bail!(
+                "{decisions} decision bars would be {name}, with a purge of {} between them: at least \
+                 {FEWEST_DECISIONS} are needed",
+                reach.purge()
+            );
+        }
+    }
+    Ok([learned, first..train.end])
 }
 
 /// Fills a width of the model that follows from the environment; one that was set has to be the environment's.
@@ -213,6 +257,16 @@ fn load_options(data: &Data) -> anyhow::Result<LoadOptions> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_the_training_part_is_held_out_behind_a_purge() {
+        let reach = Reach { lookback: 64, window: 8, n_step: 1 };
+        assert_eq!(held_out(&(100..1100), 0.1, reach).unwrap(), [100..928, 1000..1100]);
+        let message = held_out(&(100..1100), 0.01, reach).unwrap_err().to_string();
+        assert!(message.starts_with("10 decision bars would be held-out"), "{message}");
+        let message = held_out(&(100..250), 0.4, reach).unwrap_err().to_string();
+        assert!(message.contains("decision bars would be learned"), "{message}");
+    }
 
     #[test]
     fn a_width_is_filled_from_the_environment_or_has_to_be_its() {

@@ -151,12 +151,14 @@ impl Run<'_> {
         let mut metrics = Metrics::create(&self.files.folder.join("metrics.jsonl"))?;
         let mut best: Option<Checkpoint> = None;
         let mut step = 0;
+        let mut adaptive = None;
         progress.begin("warm-up", config.collect.warmup);
         if config.collect.warmup > config.collect.steps {
             agent.collect(config.collect.warmup - config.collect.steps, 1.0, &self.stop)?;
         }
         for epoch in 1..=config.train.epochs {
-            let epsilon = self.epsilon(epoch);
+            // The value networks' epsilon, where it is on, replaces the schedule's from their first step on.
+            let epsilon = adaptive.unwrap_or_else(|| self.epsilon(epoch));
             let start = Instant::now();
             agent.collect(config.collect.steps, epsilon, &self.stop)?;
             let collect_seconds = start.elapsed().as_secs_f64();
@@ -171,6 +173,9 @@ impl Run<'_> {
                 metrics.write("step", &Numbered { step: step + i + 1, row })?;
             }
             step += rows.len();
+            if config.iql.adaptive_epsilon && (adaptive.is_some() || rows.iter().any(|row| !row.skipped)) {
+                adaptive = rows.last().and_then(|row| row.parts.iql_epsilon).or(adaptive);
+            }
             let skipped = agent.skipped_in_a_row()?;
             if skipped >= u64::from(config.train.max_nonfinite) {
                 let kept = match &best {
@@ -189,6 +194,10 @@ impl Run<'_> {
             }
             let report = self.market.report(&agent.backtest(PartName::Validation)?, PartName::Validation)?;
             let score = score(&report.strategy);
+            let sensitivity = agent.sensitivity()?;
+            if !sensitivity.is_empty() {
+                metrics.write("sensitivity", &Sensitivity { epoch, step, features: &sensitivity })?;
+            }
             let is_best = best.as_ref().is_none_or(|b| score > b.provenance.score);
             let checkpoint = self.checkpoint(agent, epoch, score)?;
             checkpoint.save(&self.files.last())?;
@@ -231,6 +240,7 @@ impl Run<'_> {
             bail!("stopped before the first epoch ended: there is no policy to test");
         };
         agent.set_parameters(&best.online, &best.target)?;
+        agent.set_kept(&best.kept)?;
         let test = self.market.report(&agent.backtest(PartName::Test)?, PartName::Test)?;
         metrics.write("test", &test)?;
         let report = serde_json::to_string_pretty(&test)?;
@@ -255,8 +265,17 @@ impl Run<'_> {
             score,
         };
         let (config, market) = (self.config.clone(), self.market.record.clone());
-        Ok(Checkpoint { config, market, provenance, online, target })
+        let kept = agent.kept()?;
+        Ok(Checkpoint { config, market, provenance, online, target, kept })
     }
+}
+
+/// The latest causal probe of an epoch: mean |dQ| of every state feature.
+#[derive(Serialize)]
+struct Sensitivity<'a> {
+    epoch: usize,
+    step: usize,
+    features: &'a [f32],
 }
 
 /// A step's row with its number.

@@ -28,16 +28,20 @@ pub struct Loss {
     pub statistics: [Bounded; 7],
     /// d loss / d v, [K].
     pub value: Vec<Bounded>,
+    /// Mean over the branches of the projected targets, [K].
+    pub mean_target: Vec<Bounded>,
     /// d loss / d adv, [D, n_d, K].
     pub advantage: Vec<Vec<Vec<Bounded>>>,
     /// Whether the greedy actions are certain in f32.
     pub certain: bool,
 }
 
-/// Loss of one sample of a batch of `batch` with the online network's outputs at s and s' and the target's at s'.
+/// Loss of one sample of a batch of `batch` with the online network's outputs at s and s' and the target's at s';
+/// `branch_scales` [D].
 pub fn c51_loss(
     batch: usize,
     support: [f32; 2],
+    branch_scales: &[f32],
     online: &Heads,
     online_next: &Heads,
     target_next: &Heads,
@@ -46,16 +50,18 @@ pub fn c51_loss(
     let count = online.value.len();
     let branches = online.advantage.len();
     let z = atoms(support, count);
-    let scale = Bounded::exact(transition.weight) / Bounded::exact((batch * branches) as f32);
     let mut loss = Loss {
         cross_entropy: vec![],
         td_error: vec![],
         statistics: [Bounded::ZERO; 7],
         value: vec![],
+        mean_target: vec![],
         advantage: vec![],
         certain: true,
     };
     let mut branch_gradients = vec![];
+    let mut targets = vec![];
+    let mut scaled = vec![];
     let mut columns: [Vec<Bounded>; 6] = Default::default();
     for d in 0..branches {
         let next_q: Vec<Bounded> = dueling(&online_next.value, &online_next.advantage[d])
@@ -70,6 +76,9 @@ pub fn c51_loss(
         let now = softmax(&dueling(&online.value, &online.advantage[d])[taken]);
         let ce = -Bounded::sum((0..count).map(|k| target.mass[k] * now.log_p[k]), WARP_CHAIN);
         let (q, mean) = (expectation(&z, &now.p), expectation(&z, &target.mass));
+        let branch_scale = Bounded::exact(branch_scales[d]);
+        let scale =
+            Bounded::exact(transition.weight) * branch_scale / Bounded::exact((batch * branches) as f32);
         let g: Vec<Bounded> = (0..count).map(|k| scale * (now.p[k] - target.mass[k])).collect();
         let actions = online.advantage[d].len();
         let mut rows = vec![];
@@ -80,6 +89,7 @@ pub fn c51_loss(
         }
         loss.advantage.push(rows);
         branch_gradients.push(g);
+        scaled.push(branch_scale * ce);
         loss.cross_entropy.push(ce);
         loss.td_error.push(mean - q);
         for (column, x) in
@@ -87,14 +97,17 @@ pub fn c51_loss(
         {
             column.push(x);
         }
+        targets.push(target.mass);
     }
+    let share = Bounded::exact(branches as f32);
     for k in 0..count {
+        loss.mean_target.push(Bounded::sum(targets.iter().map(|m| m[k]), branches) / share);
         loss.value.push(Bounded::sum(branch_gradients.iter().map(|g| g[k]), branches));
     }
     for (i, column) in columns.into_iter().enumerate() {
-        loss.statistics[1 + i] = Bounded::sum(column, branches) / Bounded::exact(branches as f32);
+        loss.statistics[1 + i] = Bounded::sum(column, branches) / share;
     }
-    loss.statistics[0] = Bounded::exact(transition.weight) * loss.statistics[1];
+    loss.statistics[0] = Bounded::exact(transition.weight) * (Bounded::sum(scaled, branches) / share);
     loss
 }
 
