@@ -80,13 +80,22 @@ fn tile(shape: &StepShape) -> Result<TileSize, ExecError> {
     })
 }
 
+/// Most blocks of the loss kernel. In bf16 a small batch's tiles would fill every multiprocessor once: with two tiles one
+/// after the other on half of them, the rest of the step runs on the other half at the same time. Measured on P1: 282 us a
+/// step where 290 (docs/BENCHMARKS.md); in tf32 there is no such gain.
+fn loss_blocks(shape: &StepShape) -> Result<u32, ExecError> {
+    let (s, of) = (kernel_shape(shape), arithmetic(shape));
+    let tiles = tile(shape)?.blocks(of, s.batch, s.quantiles, u32::MAX);
+    Ok(if of == Arithmetic::Bf16 && tiles <= BLOCKS { BLOCKS / 2 } else { BLOCKS })
+}
+
 impl IqnBuffers {
     /// Allocates.
     pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
         let (b, c, s) = (shape.batch, &shape.parts.iqn, kernel_shape(shape));
         let (tile, of) = (tile(shape)?, arithmetic(shape));
-        let planes =
-            tile.blocks(of, s.batch, s.quantiles, BLOCKS) as usize * tile.plane(of, s.trunk, s.outputs);
+        let planes = tile.blocks(of, s.batch, s.quantiles, loss_blocks(shape)?) as usize
+            * tile.plane(of, s.trunk, s.outputs);
         let packed = tile.packed(of, s.trunk, s.outputs);
         Ok(Self {
             taus: memory.alloc("iqn.taus", b * c.samples)?,
@@ -231,7 +240,7 @@ pub fn loss<E: Exec>(
     let loss = LossArguments {
         kappa: shape.parts.iqn.kappa,
         draw,
-        blocks: BLOCKS,
+        blocks: loss_blocks(shape)?,
         seed: shape.seed,
         clock_words: b.clock,
         taus: buffers.taus,
@@ -284,7 +293,7 @@ pub fn trunk<E: Exec>(
     )?;
 
     let arguments = ReduceArguments {
-        blocks: BLOCKS,
+        blocks: loss_blocks(shape)?,
         planes: buffers.planes,
         gradients: tensors(shape, b.parameters.grad),
     };
