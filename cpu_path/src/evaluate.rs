@@ -38,6 +38,12 @@ struct Passes {
     weights: Tensor,
 }
 
+/// Values of the heads beside the main ones.
+struct Auxiliary<T> {
+    ensemble: Option<EnsembleValues<T>>,
+    confidence: Option<ConfidenceValues<T>>,
+}
+
 impl<T: Real> Learner<T> {
     /// Losses, their intermediates and gradients for a batch; changes nothing (so the trunk is taken as it is, without
     /// the spectral norm that a training step begins with).
@@ -108,8 +114,7 @@ impl<T: Real> Learner<T> {
         }
         let mean_abs = |tds: &[f64]| tds.iter().map(|td| td.abs()).sum::<f64>() / branches as f64;
         let td: Vec<T> = td_per_branch.chunks_exact(branches).map(|tds| T::from_f64(mean_abs(tds))).collect();
-        let (ensemble, confidence) =
-            self.auxiliary(batch, &passes, &mass.mean(1)?, &td, (&mut terms, &mut own))?;
+        let auxiliary = self.auxiliary(batch, &passes, &mass.mean(1)?, &td, &mut terms, &mut own)?;
         if let Some(mask) = &self.mask {
             terms.iter_mut().for_each(|(_, gradient)| mask.apply(gradient));
         }
@@ -130,8 +135,8 @@ impl<T: Real> Learner<T> {
             cql,
             iqn,
             iql,
-            ensemble,
-            confidence,
+            ensemble: auxiliary.ensemble,
+            confidence: auxiliary.confidence,
             terms,
             gradient_norm: norm(&gradient),
             gradient,
@@ -202,10 +207,11 @@ impl<T: Real> Learner<T> {
         passes: &Passes,
         target: &Tensor,
         td: &[T],
-        (terms, own): (&mut Vec<(Term, Vec<T>)>, &mut Vec<OwnGradient<T>>),
-    ) -> Result<(Option<EnsembleValues<T>>, Option<ConfidenceValues<T>>), CpuError> {
+        terms: &mut Vec<(Term, Vec<T>)>,
+        own: &mut Vec<OwnGradient<T>>,
+    ) -> Result<Auxiliary<T>, CpuError> {
         if !self.parts.auxiliary() {
-            return Ok((None, None));
+            return Ok(Auxiliary { ensemble: None, confidence: None });
         }
         let (online, features) = (self.networks.online(), passes.online.trunk_features()?);
         let (mut losses, mut groups) = (Vec::new(), Vec::new());
@@ -245,7 +251,7 @@ impl<T: Real> Learner<T> {
             let gradient = self.networks.group(group)?.gradient(&grads)?;
             own.push(OwnGradient::new(group, gradient, self.hyper.max_grad_norm));
         }
-        Ok((ensemble_values, confidence_values))
+        Ok(Auxiliary { ensemble: ensemble_values, confidence: confidence_values })
     }
 
     fn cql(

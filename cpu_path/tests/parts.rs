@@ -32,16 +32,18 @@ fn optimizer() -> Optimizer {
 }
 
 fn config(parts: Parts) -> Config {
-    let mut config = Config::default();
-    config.cql = parts.cql;
-    config.iqn = parts.iqn;
-    config.iql = parts.iql;
-    config.ensemble = parts.ensemble;
-    config.confidence = parts.confidence;
-    config.attention = parts.attention;
-    config.mamba = parts.mamba;
-    config.spectral = parts.spectral;
-    config.budgets = parts.budgets;
+    let mut config = Config {
+        cql: parts.cql,
+        iqn: parts.iqn,
+        iql: parts.iql,
+        ensemble: parts.ensemble,
+        confidence: parts.confidence,
+        attention: parts.attention,
+        mamba: parts.mamba,
+        spectral: parts.spectral,
+        budgets: parts.budgets,
+        ..Config::default()
+    };
     (config.model, config.optimizer, config.train.seed) = (shape(), optimizer(), 11);
     config
 }

@@ -1,7 +1,7 @@
 //! The ensemble's loss and its gradient with respect to the members' outputs (SPEC section 3).
 //!
 //! For member e of M and sample i, with l_e the member's K outputs: p_e = softmax(l_e), E_e = sum_k z_k p_e[k], CE_e =
-//! - sum_k m[k] log p_e[k], m = mean over the branches of the C51 targets. Bernoulli masks b_ie, fresh in every step, make
+//! -sum_k m[k] log p_e[k], m = mean over the branches of the C51 targets. Bernoulli masks b_ie, fresh in every step, make
 //! each member learn from its own part of the data (Osband, Blundell, Pritzel and Van Roy, "Deep Exploration via
 //! Bootstrapped DQN", 2016, section 6 and appendix C). With V_i = 1/M sum_e (E_e - mean E)^2:
 //!

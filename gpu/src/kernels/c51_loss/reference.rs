@@ -63,7 +63,7 @@ pub fn c51_loss(
     let mut targets = vec![];
     let mut scaled = vec![];
     let mut columns: [Vec<Bounded>; 6] = Default::default();
-    for d in 0..branches {
+    for (d, &branch_scale) in branch_scales.iter().enumerate().take(branches) {
         let next_q: Vec<Bounded> = dueling(&online_next.value, &online_next.advantage[d])
             .iter()
             .map(|l| expectation(&z, &softmax(l).p))
@@ -76,7 +76,7 @@ pub fn c51_loss(
         let now = softmax(&dueling(&online.value, &online.advantage[d])[taken]);
         let ce = -Bounded::sum((0..count).map(|k| target.mass[k] * now.log_p[k]), WARP_CHAIN);
         let (q, mean) = (expectation(&z, &now.p), expectation(&z, &target.mass));
-        let branch_scale = Bounded::exact(branch_scales[d]);
+        let branch_scale = Bounded::exact(branch_scale);
         let scale =
             Bounded::exact(transition.weight) * branch_scale / Bounded::exact((batch * branches) as f32);
         let g: Vec<Bounded> = (0..count).map(|k| scale * (now.p[k] - target.mass[k])).collect();
