@@ -299,6 +299,6 @@ mod tests {
         forks.finish().unwrap();
         forks.issue(B, "k").unwrap();
         assert!(forks.finish().is_err(), "B worked again after the join");
-        assert!(matches!(forks.issue(Lane(16), "k"), Err(ExecError::NoSuchLane { .. })));
+        assert!(matches!(forks.issue(Lane(Lane::COUNT as u8), "k"), Err(ExecError::NoSuchLane { .. })));
     }
 }

@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(held_out(&(100..1100), 0.1, reach).unwrap(), [100..928, 1000..1100]);
         let message = held_out(&(100..1100), 0.01, reach).unwrap_err().to_string();
         assert!(message.starts_with("10 decision bars would be held-out"), "{message}");
-        let message = held_out(&(100..250), 0.4, reach).unwrap_err().to_string();
+        let message = held_out(&(100..250), 0.5, reach).unwrap_err().to_string();
         assert!(message.contains("decision bars would be learned"), "{message}");
     }
 
