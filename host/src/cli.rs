@@ -155,6 +155,8 @@ pub enum Workload {
     P1,
     /// Batch 16384, wider trunk, four branches, gated heads, and everything of P1.
     P2,
+    /// P2 with the Mamba-2 block, ensemble, confidence head, noisy heads and pruning masks.
+    P2Full,
 }
 
 /// `profile`.

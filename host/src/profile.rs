@@ -62,7 +62,7 @@ pub fn workload(workload: Workload) -> Config {
     if workload == Workload::P1Core {
         return config;
     }
-    if workload == Workload::P2 {
+    if matches!(workload, Workload::P2 | Workload::P2Full) {
         config.train.batch = 16_384;
         (model.state, model.window, model.bar_features) = (128, 12, 10);
         (model.trunk1, model.trunk2) = (512, 512);
@@ -76,6 +76,13 @@ pub fn workload(workload: Workload) -> Config {
     config.iql.enabled = true;
     config.attention.enabled = true;
     config.spectral.enabled = true;
+    if workload == Workload::P2Full {
+        config.mamba.enabled = true;
+        config.ensemble.enabled = true;
+        config.confidence.enabled = true;
+        config.model.noisy = true;
+        config.pruning.enabled = true;
+    }
     config
 }
 
