@@ -15,7 +15,7 @@ use settings::{Config, Flat, Group, Precision};
 
 use super::data::Random;
 use super::golden::{f32s, f64s, upload_batch};
-use super::{Backend, Outcome};
+use super::{Backend, Outcome, matmuls};
 
 const LOSSES: f64 = 1e-4;
 const GRADIENTS: f64 = 1e-3;
@@ -280,7 +280,7 @@ pub fn auxiliary_heads<B: Backend>(b: &mut B) -> Outcome {
         (config.ensemble.enabled, config.ensemble.members) = (ensemble, members);
         config.ensemble.lambda = 0.3;
         config.confidence.enabled = confidence;
-        for matmul in [Matmul::Rust, Matmul::CublasLt] {
+        for &matmul in matmuls::<B>() {
             steps(b, &config, matmul, 310 + members as u64)?;
         }
     }
@@ -297,7 +297,7 @@ pub fn everything<B: Backend>(b: &mut B) -> Outcome {
     config.mamba.enabled = true;
     config.ensemble.enabled = true;
     config.confidence.enabled = true;
-    for matmul in [Matmul::Rust, Matmul::CublasLt] {
+    for &matmul in matmuls::<B>() {
         steps(b, &config, matmul, 320)?;
     }
     assert!(Flat::new(&config.model, &config.parts()).segment(Group::Confidence).is_some());

@@ -62,11 +62,19 @@ pub mod vaccine;
 use cuda_std::Buf;
 use host::error::ExecError;
 use host::exec::{Element, Exec, Lane, Memory};
+use host::step::Matmul;
 
 /// A back end that kernels can be tested on.
 pub trait Backend: Exec + Memory {
     /// Whether it is fast enough for training-sized shapes.
     const FULL_SIZE: bool;
+    /// Whether bodies of whole steps run on cuBLASLt's products too.
+    const LIBRARY: bool = true;
+}
+
+/// Products that a whole step is tested with.
+pub fn matmuls<B: Backend>() -> &'static [Matmul] {
+    if B::LIBRARY { &[Matmul::Rust, Matmul::CublasLt] } else { &[Matmul::Rust] }
 }
 
 /// What a body returns; comparisons panic, so an error is always of the back end.

@@ -11,7 +11,7 @@ use super::check::{close, same_bits};
 use super::data::Random;
 use super::feedback_step::config;
 use super::golden::f64s;
-use super::{Backend, Outcome, filled, launch, put};
+use super::{Backend, Outcome, filled, launch, matmuls, put};
 
 /// A permutation for every size, another one for another step and feature; copied rows with that one feature permuted.
 pub fn permutation<B: Backend>(b: &mut B) -> Outcome {
@@ -91,7 +91,8 @@ pub fn differences<B: Backend>(b: &mut B) -> Outcome {
 /// Every feature's sensitivity against the oracle, with and without attention, and a feature that no weight reads.
 pub fn whole_probe<B: Backend>(b: &mut B) -> Outcome {
     let mut random = Random::new(193);
-    for (attention, matmul) in [(true, Matmul::Rust), (false, Matmul::CublasLt)] {
+    for &matmul in matmuls::<B>() {
+        let attention = matmul == Matmul::Rust;
         let mut config = config(9);
         config.attention.enabled = attention;
         config.mamba.enabled = attention;

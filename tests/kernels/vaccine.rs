@@ -18,7 +18,7 @@ use super::check::same_bits;
 use super::data::Random;
 use super::feedback_step::{check_state, config, feedback};
 use super::golden::f64s;
-use super::{Backend, Outcome, filled, launch, put};
+use super::{Backend, Outcome, filled, launch, matmuls, put};
 
 /// Terms over all parameters and over the trunk, their factors, g_v.
 struct Problem {
@@ -183,7 +183,8 @@ fn sampled<B: Backend>(
 
 /// Three steps with the vaccine in each against the oracle, with several terms, attention and spectral norm.
 pub fn whole_step<B: Backend>(b: &mut B) -> Outcome {
-    for (everything, matmul) in [(true, Matmul::Rust), (true, Matmul::CublasLt), (false, Matmul::Rust)] {
+    let everything = matmuls::<B>().iter().map(|&matmul| (true, matmul));
+    for (everything, matmul) in everything.chain([(false, Matmul::Rust)]) {
         let mut config = config(10);
         config.vaccine.enabled = true;
         if everything {
