@@ -1,0 +1,434 @@
+//! `host data check`: what a bar file holds, what is wrong with it, and what would help.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::bail;
+use bars::{
+    BarError, ClosureKind, Gaps, LoadOptions, Loaded, Place, Problem, Repair, Repaired, Report, ZeroVolume, utc_text,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::commands::data::CheckArgs;
+use crate::error::chain;
+use crate::train::market::{Market, load_options};
+use crate::train::progress::write_result;
+
+/// Characters of a line that are shown.
+const SHOWN: usize = 100;
+/// Options tried one after the other; there are six repairs and two policies.
+const ALTERNATIVES: usize = 9;
+
+/// `host data check`.
+pub(super) fn check(args: &CheckArgs) -> anyhow::Result<()> {
+    let mut config = args.read.configuration(&args.file)?;
+    let options = load_options(&config.data)?;
+    let path = Path::new(&args.file);
+    let findings = match bars::load(path, &options) {
+        Ok(loaded) => {
+            let (report, text) = (facts(&loaded.report), loaded.report.to_string());
+            // All that `train` does with the bars before it trains: the split, the features, the widths.
+            let verdict = Market::of_loaded(&mut config, &loaded);
+            let refusal = verdict.as_ref().err().map(|error| format!("{}: {}", args.file, chain(error)));
+            let text = match verdict {
+                // Its text is the report and the parts.
+                Ok(market) => market.text,
+                Err(_) => text,
+            };
+            Findings { refusal, report: Some(report), text, problems: vec![], remedy: None }
+        }
+        // No row can be looked at: there is nothing to find out beside the error.
+        Err(error @ (BarError::Io { .. } | BarError::Option { .. })) => return Err(error.into()),
+        Err(error) => refused(&args.file, &options, &error)?,
+    };
+    let accepted = findings.refusal.is_none();
+    if args.json {
+        let value = json!({
+            "file": args.file,
+            "accepted": accepted,
+            "refusal": findings.refusal,
+            "problems": findings.problems,
+            "remedy": findings.remedy,
+            "report": findings.report,
+        });
+        write_result(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
+    } else {
+        write_result(&findings.to_text(&args.file)?)?;
+    }
+    match findings.refusal {
+        None => Ok(()),
+        Some(refusal) => bail!("`train` would refuse the file: {refusal}"),
+    }
+}
+
+/// What was found out.
+struct Findings {
+    /// Why `train` would refuse the file.
+    refusal: Option<String>,
+    /// Of the file as it would be used; of a refused one with the remedy.
+    report: Option<Value>,
+    /// The same for people.
+    text: String,
+    problems: Vec<ProblemRow>,
+    remedy: Option<Remedy>,
+}
+
+/// Rows that are wrong in one way.
+#[derive(Debug, Serialize)]
+struct ProblemRow {
+    problem: &'static str,
+    rows: u64,
+    /// The repair asked for that deals with them.
+    repaired_by: Option<String>,
+    first: Vec<PlaceRow>,
+}
+
+/// A row with its text; rows of Parquet files have none.
+#[derive(Debug, Serialize)]
+struct PlaceRow {
+    place: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+/// Options that were tried, one after the other, until the file could be loaded.
+#[derive(Debug, Serialize)]
+struct Remedy {
+    /// Whether it could be loaded then.
+    loads: bool,
+    /// Options for the command line, beside those given.
+    options: Vec<String>,
+    /// The error of each try: the first of its kind in the file, with place and value.
+    errors: Vec<String>,
+}
+
+fn refused(file: &str, options: &LoadOptions, error: &BarError) -> anyhow::Result<Findings> {
+    let (remedy, loaded) = find_remedy(file, options);
+    let problems = match survey(file, options)? {
+        Some(repaired) => problem_rows(file, options, &repaired)?,
+        None => vec![],
+    };
+    let (report, text) = match &loaded {
+        Some(loaded) => (Some(facts(&loaded.report)), loaded.report.to_string()),
+        None => (None, String::new()),
+    };
+    Ok(Findings { refusal: Some(error.to_string()), report, text, problems, remedy: Some(remedy) })
+}
+
+/// Everything that is wrong with rows, by leaving out whatever can be left out; none if the file as a whole cannot be
+/// understood.
+fn survey(file: &str, options: &LoadOptions) -> anyhow::Result<Option<Repaired>> {
+    let mut all = options.clone().with_repairs([Repair::DropBadRows, Repair::Sort]);
+    all.repair.remove(&Repair::DropDuplicates);
+    if !all.repairs(Repair::KeepLast) {
+        all.repair.insert(Repair::KeepFirst);
+    }
+    if all.zero_volume == ZeroVolume::Error {
+        all.zero_volume = ZeroVolume::Drop;
+    }
+    all.gaps = Gaps::Split;
+    if let Ok(loaded) = bars::load(Path::new(file), &all) {
+        return Ok(Some(loaded.report.repaired));
+    }
+    // Too little is left for a calendar, but the rows can be counted.
+    Ok(bars::read(file, &fs::read(file)?, &all).ok().map(|(_, repaired)| repaired))
+}
+
+fn problem_rows(file: &str, options: &LoadOptions, repaired: &Repaired) -> anyhow::Result<Vec<ProblemRow>> {
+    let places = repaired.dropped.values().flat_map(|dropped| &dropped.examples);
+    let wanted = places.filter_map(|place| match place {
+        Place::Line(line) => Some(*line),
+        Place::Row(_) => None,
+    });
+    let texts = lines(Path::new(file), &wanted.collect())?;
+    let mut rows: Vec<ProblemRow> = repaired
+        .dropped
+        .iter()
+        .map(|(&problem, dropped)| ProblemRow {
+            problem: problem.text(),
+            rows: dropped.count,
+            repaired_by: repaired_by(options, problem),
+            first: dropped
+                .examples
+                .iter()
+                .map(|place| PlaceRow {
+                    place: place.to_string(),
+                    text: match place {
+                        Place::Line(line) => texts.get(line).cloned(),
+                        Place::Row(_) => None,
+                    },
+                })
+                .collect(),
+        })
+        .collect();
+    if repaired.out_of_order > 0 {
+        rows.push(ProblemRow {
+            problem: Problem::OutOfOrder.text(),
+            rows: repaired.out_of_order,
+            repaired_by: repaired_by(options, Problem::OutOfOrder),
+            first: vec![],
+        });
+    }
+    if repaired.widened > 0 {
+        rows.push(ProblemRow {
+            problem: "a little outside low..high",
+            rows: repaired.widened,
+            repaired_by: Some(Repair::WidenRange.to_string()),
+            first: vec![],
+        });
+    }
+    Ok(rows)
+}
+
+/// The option given that deals with all rows of a problem.
+fn repaired_by(options: &LoadOptions, problem: Problem) -> Option<String> {
+    let repairs: &[Repair] = match problem {
+        Problem::OutOfOrder => &[Repair::Sort],
+        Problem::Duplicate => &[Repair::KeepFirst, Repair::KeepLast],
+        Problem::ZeroVolume => {
+            return (options.zero_volume == ZeroVolume::Drop).then(|| "zero_volume = drop".to_owned());
+        }
+        _ => &[Repair::DropBadRows],
+    };
+    repairs.iter().find(|repair| options.repairs(**repair)).map(ToString::to_string)
+}
+
+/// Tries the gentlest option against each error in turn. What is suggested has been tried, not guessed.
+fn find_remedy(file: &str, asked: &LoadOptions) -> (Remedy, Option<Loaded>) {
+    let mut options = asked.clone();
+    let mut errors = Vec::new();
+    let mut loaded = None;
+    for _ in 0..ALTERNATIVES {
+        match bars::load(Path::new(file), &options) {
+            Ok(done) => {
+                loaded = Some(done);
+                break;
+            }
+            Err(error) => {
+                errors.push(error.to_string());
+                if !relax(&mut options, error.row().map(|row| row.problem)) {
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(loaded) = &loaded
+        && loaded.report.repaired.widened == 0
+        && !asked.repairs(Repair::WidenRange)
+    {
+        // No row was so little outside that it helped.
+        options.repair.remove(&Repair::WidenRange);
+    }
+    let suggested = if loaded.is_some() { differences(asked, &options) } else { vec![] };
+    (Remedy { loads: loaded.is_some(), options: suggested, errors }, loaded)
+}
+
+/// One more option against a problem; false if there is none.
+fn relax(options: &mut LoadOptions, problem: Option<Problem>) -> bool {
+    match problem {
+        None if options.gaps == Gaps::Error => {
+            options.gaps = Gaps::Split;
+            true
+        }
+        None => false,
+        Some(Problem::OutOfOrder) => options.repair.insert(Repair::Sort),
+        Some(Problem::Duplicate) if options.repair.remove(&Repair::DropDuplicates) => {
+            options.repair.insert(Repair::KeepFirst)
+        }
+        Some(Problem::Duplicate) => options.repair.insert(Repair::DropDuplicates),
+        Some(Problem::ZeroVolume) => {
+            options.zero_volume = ZeroVolume::Report;
+            true
+        }
+        Some(Problem::OutsideRange) if options.repair.insert(Repair::WidenRange) => true,
+        Some(_) => options.repair.insert(Repair::DropBadRows),
+    }
+}
+
+fn differences(asked: &LoadOptions, options: &LoadOptions) -> Vec<String> {
+    let mut texts = Vec::new();
+    if options.repair != asked.repair {
+        let names: Vec<String> = options.repair.iter().map(|repair| format!("\"{repair}\"")).collect();
+        texts.push(match names.as_slice() {
+            [one] => format!("--set data.repair={}", one.trim_matches('"')),
+            more => format!("--set 'data.repair=[{}]'", more.join(", ")),
+        });
+    }
+    if options.zero_volume != asked.zero_volume {
+        texts.push("--set data.zero_volume=report".into());
+    }
+    if options.gaps != asked.gaps {
+        texts.push("--set data.gaps=split".into());
+    }
+    texts
+}
+
+impl Findings {
+    fn to_text(&self, file: &str) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        let out = &mut text;
+        let Some(refusal) = &self.refusal else {
+            write!(out, "{}", self.text)?;
+            writeln!(out, "  verdict     `train` would use this file")?;
+            return Ok(text);
+        };
+        let Some(remedy) = &self.remedy else {
+            write!(out, "{}", self.text)?;
+            writeln!(out, "  verdict     refused: {refusal}")?;
+            return Ok(text);
+        };
+        writeln!(out, "{file}")?;
+        writeln!(out, "  verdict     refused: {refusal}")?;
+        for row in &self.problems {
+            let by = row.repaired_by.as_ref().map_or(String::new(), |by| format!(", dealt with by {by}"));
+            writeln!(out, "  wrong       {} row(s): {}{by}", row.rows, row.problem)?;
+            for place in &row.first {
+                let shown = place.text.as_deref().map_or(String::new(), |text| format!(": {text}"));
+                writeln!(out, "              {}{shown}", place.place)?;
+            }
+            if !row.first.is_empty() && row.rows > row.first.len() as u64 {
+                writeln!(out, "              and {} more", row.rows - row.first.len() as u64)?;
+            }
+        }
+        // The first error is the refusal.
+        for error in remedy.errors.iter().skip(1) {
+            writeln!(out, "  then        {error}")?;
+        }
+        if remedy.loads {
+            writeln!(out, "  would help  {}", remedy.options.join(" "))?;
+            if remedy.options.iter().any(|option| option.contains("keep-first")) {
+                writeln!(out, "              (or keep-last: rows of one time have different values)")?;
+            }
+            writeln!(out, "\nWith that:\n")?;
+            write!(out, "{}", self.text)?;
+        } else {
+            writeln!(out, "  would help  no repair: see the last error")?;
+        }
+        Ok(text)
+    }
+}
+
+/// A report as JSON.
+fn facts(report: &Report) -> Value {
+    let calendar = &report.calendar;
+    let count = |kind| calendar.closures.iter().filter(|closure| closure.kind == kind).count();
+    let patterns: Vec<Value> = calendar
+        .patterns()
+        .into_iter()
+        .map(|(pattern, times)| {
+            json!({
+                "weekday": pattern.weekday,
+                "start_of_day_ms": pattern.start_of_day_ms,
+                "length_ms": pattern.length_ms,
+                "times": times,
+            })
+        })
+        .collect();
+    let missing = |run: &bars::Missing| {
+        json!({ "after": utc_text(run.after_ms), "before": utc_text(run.before_ms), "bars": run.bars })
+    };
+    let holidays = calendar.closures.iter().filter(|closure| closure.kind == ClosureKind::Holiday);
+    let dropped = report.repaired.dropped.iter().map(|(problem, dropped)| {
+        let first: Vec<String> = dropped.examples.iter().map(ToString::to_string).collect();
+        json!({ "problem": problem.text(), "rows": dropped.count, "first": first })
+    });
+    json!({
+        "rows": report.rows,
+        "bars": report.bars,
+        "first": utc_text(report.first_ms),
+        "last": utc_text(report.last_ms),
+        "interval_ms": calendar.interval_ms,
+        "regular_steps": calendar.regular,
+        "short_steps": calendar.short_steps,
+        "bars_per_year": calendar.bars_per_year,
+        "closures": {
+            "recurring": count(ClosureKind::Recurring),
+            "extended": count(ClosureKind::Extended),
+            "holidays": holidays.map(|closure| missing(&closure.run)).collect::<Vec<_>>(),
+            "patterns": patterns,
+        },
+        "gaps": calendar.gaps.iter().map(missing).collect::<Vec<_>>(),
+        "missing_bars": calendar.missing(),
+        "segments": calendar.segments.len(),
+        "has_volume": report.has_volume,
+        "zero_volume": report.zero_volume,
+        "repaired": {
+            "dropped": dropped.collect::<Vec<_>>(),
+            "widened": report.repaired.widened,
+            "sorted": report.repaired.out_of_order,
+            "filled": report.repaired.filled,
+        },
+        "warnings": report.warnings(),
+        "file_hash": report.file_hash.map(|hash| format!("{hash:016x}")),
+        "bars_hash": format!("{:016x}", report.content_hash),
+    })
+}
+
+/// The beginnings of some lines, counted as the bars crate counts: a line ends with CR, LF, or both.
+fn lines(path: &Path, wanted: &BTreeSet<u64>) -> io::Result<BTreeMap<u64, String>> {
+    let mut found: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let Some(&last) = wanted.last() else {
+        return Ok(BTreeMap::new());
+    };
+    let (mut line, mut carriage_return) = (1, false);
+    let mut reader = BufReader::new(File::open(path)?);
+    while line <= last {
+        let buffer = reader.fill_buf()?;
+        if buffer.is_empty() {
+            break;
+        }
+        for &byte in buffer {
+            match byte {
+                b'\n' if carriage_return => {}
+                b'\n' | b'\r' => line += 1,
+                _ if wanted.contains(&line) => {
+                    let text = found.entry(line).or_default();
+                    // A character takes four bytes at most.
+                    if text.len() < 4 * (SHOWN + 1) {
+                        text.push(byte);
+                    }
+                }
+                _ => {}
+            }
+            carriage_return = byte == b'\r';
+        }
+        let read = buffer.len();
+        reader.consume(read);
+    }
+    Ok(found.into_iter().map(|(line, bytes)| (line, shown(&bytes))).collect())
+}
+
+/// At most [`SHOWN`] characters of a line, control characters escaped: a file must not steer the terminal.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut short: String =
+        text.chars().take(SHOWN).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
+    if text.chars().count() > SHOWN {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found_by_the_numbers_that_errors_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines.csv");
+        fs::write(&path, format!("a\r\nb\r\n\nd\re\n{}\nx\u{1b}[2J", "é".repeat(200))).unwrap();
+        let found = lines(&path, &BTreeSet::from([1, 2, 3, 4, 5, 6, 7, 9])).unwrap();
+        let expected = [(1, "a"), (2, "b"), (4, "d"), (5, "e")];
+        for (line, text) in expected {
+            assert_eq!(found[&line], text, "line {line}");
+        }
+        assert_eq!(found[&6], format!("{}…", "é".repeat(SHOWN)));
+        assert_eq!(found[&7], "x\u{fffd}[2J");
+        assert!(!found.contains_key(&3) && !found.contains_key(&9));
+    }
+}
