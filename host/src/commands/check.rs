@@ -8,7 +8,8 @@ use std::path::Path;
 
 use anyhow::bail;
 use bars::{
-    BarError, ClosureKind, Gaps, LoadOptions, Loaded, Place, Problem, Repair, Repaired, Report, ZeroVolume, utc_text,
+    BarError, ClosureKind, Gaps, LoadOptions, Loaded, Place, Problem, Repair, Repaired, Report, ZeroVolume,
+    utc_text,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -133,6 +134,10 @@ fn survey(file: &str, options: &LoadOptions) -> anyhow::Result<Option<Repaired>>
     all.gaps = Gaps::Split;
     if let Ok(loaded) = bars::load(Path::new(file), &all) {
         return Ok(Some(loaded.report.repaired));
+    }
+    // A device or a pipe has no end, or can be read only once.
+    if !Path::new(file).is_file() {
+        return Ok(None);
     }
     // Too little is left for a calendar, but the rows can be counted.
     Ok(bars::read(file, &fs::read(file)?, &all).ok().map(|(_, repaired)| repaired))
@@ -306,7 +311,7 @@ impl Findings {
             writeln!(out, "\nWith that:\n")?;
             write!(out, "{}", self.text)?;
         } else {
-            writeln!(out, "  would help  no repair: see the last error")?;
+            writeln!(out, "  would help  no repair: only what the last error names")?;
         }
         Ok(text)
     }
@@ -328,9 +333,7 @@ fn facts(report: &Report) -> Value {
             })
         })
         .collect();
-    let missing = |run: &bars::Missing| {
-        json!({ "after": utc_text(run.after_ms), "before": utc_text(run.before_ms), "bars": run.bars })
-    };
+    let missing = |run: &bars::Missing| json!({ "after": utc_text(run.after_ms), "before": utc_text(run.before_ms), "bars": run.bars });
     let holidays = calendar.closures.iter().filter(|closure| closure.kind == ClosureKind::Holiday);
     let dropped = report.repaired.dropped.iter().map(|(problem, dropped)| {
         let first: Vec<String> = dropped.examples.iter().map(ToString::to_string).collect();

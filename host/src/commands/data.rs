@@ -181,7 +181,8 @@ fn write_bars(bars: &Bars, format: FileFormat, path: &Path) -> anyhow::Result<()
         FileFormat::Csv => bars::write_csv(&name, bars, &mut bytes)?,
         FileFormat::Parquet => bars::write_parquet(&name, bars, &mut bytes)?,
     }
-    let (again, _) = bars::read(&name, &bytes, &LoadOptions::default()).context("reading back what was to be written")?;
+    let (again, _) =
+        bars::read(&name, &bytes, &LoadOptions::default()).context("reading back what was to be written")?;
     if again.content_hash() != bars.content_hash() || again.has_volume != bars.has_volume {
         bail!("{name} would not hold the same bars (hash {:016x})", bars.content_hash());
     }
@@ -201,7 +202,9 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         })
         .and_then(|()| match fs::hard_link(temporary, path) {
             // Some file systems have no links; there a renaming after a look is the best there is.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists && path.symlink_metadata().is_err() => {
+            Err(error)
+                if error.kind() != io::ErrorKind::AlreadyExists && path.symlink_metadata().is_err() =>
+            {
                 fs::rename(temporary, path)
             }
             other => other,

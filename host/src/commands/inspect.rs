@@ -64,7 +64,11 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
     writeln!(out, "  device      {}", provenance.device)?;
     writeln!(out, "  kernels     {}", provenance.kernels)?;
     writeln!(out, "  program     {}", provenance.program)?;
-    writeln!(out, "  checksum    {}", checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right")))?;
+    writeln!(
+        out,
+        "  checksum    {}",
+        checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right"))
+    )?;
     writeln!(out, "  trained on  {}: {} bars, hash {}", market.source, market.bars, market.bars_hash)?;
     for (name, part) in market.fold.parts() {
         writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;

@@ -71,7 +71,10 @@ impl Checkpoint {
             ("market".to_string(), serde_json::to_string(&self.market)?),
             ("provenance".to_string(), serde_json::to_string(&self.provenance)?),
         ]);
-        let sum = checksum(&metadata, tensors.iter().map(|(name, t)| (name.as_str(), bytemuck::cast_slice(t.values))));
+        let sum = checksum(
+            &metadata,
+            tensors.iter().map(|(name, t)| (name.as_str(), bytemuck::cast_slice(t.values))),
+        );
         metadata.insert(CHECKSUM.to_string(), sum);
         let bytes = file_bytes(&metadata, &tensors)?;
         write_atomically(path, &bytes).with_context(|| format!("writing the checkpoint {}", path.display()))
@@ -124,7 +127,8 @@ impl Checkpoint {
         let damaged = || format!("{name} is not a whole safetensors file");
         let (_, header) = SafeTensors::read_metadata(&bytes).with_context(damaged)?;
         let tensors = SafeTensors::deserialize(&bytes).with_context(damaged)?;
-        let mut metadata: BTreeMap<_, _> = header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let mut metadata: BTreeMap<_, _> =
+            header.metadata().clone().unwrap_or_default().into_iter().collect();
         let sum = metadata.remove(CHECKSUM);
         let entry = |key: &str| {
             metadata
