@@ -62,7 +62,7 @@ fn a_checkpoint_tells_what_it_holds() {
         let online = tensors.iter().filter(|t| t["name"].as_str().unwrap().starts_with("online."));
         assert_eq!(online.map(|t| t["parameters"].as_u64().unwrap()).sum::<u64>(), flat.count() as u64);
         let first =
-            tensors.iter().find(|t| t["name"] == "online.trunk.0.weight").expect("the trunk's first layer");
+            tensors.iter().find(|t| t["name"] == "online.trunk1.weight").expect("the trunk's first layer");
         assert_eq!(first["shape"], serde_json::json!([16, checkpoint.config.model.state]));
         assert_eq!(value["provenance"]["epoch"], 3);
         assert_eq!(value["provenance"]["score"], 1.25);
