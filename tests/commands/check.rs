@@ -104,7 +104,7 @@ fn every_problem_is_counted_and_the_remedy_works() {
 
     // One error for each option that was needed, each with place and value.
     let remedy = &value["remedy"];
-    assert_eq!(remedy["loads"], true);
+    assert_eq!((&remedy["loads"], &remedy["refusal"]), (&Value::Bool(true), &Value::Null));
     let errors: Vec<&str> =
         remedy["errors"].as_array().unwrap().iter().map(|e| e.as_str().unwrap()).collect();
     assert_eq!(errors.len(), 3, "{errors:?}");
@@ -198,6 +198,13 @@ fn what_train_refuses_later_is_refused_too() {
     assert!(err.contains(&reason), "check: {err}train: {reason}");
     assert_eq!(value["report"]["bars"], 60);
     assert_eq!(value["accepted"], false);
+
+    // A repair would help against the row, but not against the number of rows.
+    let (_folder, path) = with_lines(60, |lines| set(lines, 30, 1, "x"));
+    let (done, value) = checked(&path, &[]);
+    done.refused();
+    assert_eq!(value["remedy"]["loads"], true);
+    assert!(value["remedy"]["refusal"].as_str().is_some_and(|text| text.contains("bars.csv: ")), "{value}");
 
     // Nothing but one row.
     let (_folder, path) = with_lines(2, |lines| set(lines, 3, 1, "x"));

@@ -169,3 +169,22 @@ fn older_files_still_load() {
     let out = host(&["inspect", &text(&path)]).good();
     assert!(out.contains("checksum    none") && out.contains("score       -inf"), "{out}");
 }
+
+#[test]
+fn the_same_run_writes_the_same_bytes() {
+    let folder = tempdir().unwrap();
+    let runs = ["one", "two"].map(|name| text(&folder.path().join(name)));
+    for run in &runs {
+        let small = "data.synthetic_bars=1200 train.batch=16 train.train_steps=3 collect.environments=4 \
+                     collect.steps=8 collect.warmup=16 collect.capacity=256 train.epochs=2";
+        let mut arguments = vec!["train", "--device", "cpu", "--quiet", "--run", run];
+        arguments.extend(small.split_whitespace().flat_map(|set| ["--set", set]));
+        host(&arguments).good();
+    }
+    for name in ["best.safetensors", "last.safetensors"] {
+        let [one, two] = runs.each_ref().map(|run| fs::read(Path::new(run).join(name)).unwrap());
+        assert!(one == two, "{name} differs");
+    }
+    let out = host(&["inspect", &runs[0]]).good();
+    assert!(out.contains("synthetic market (regimes, seed 1): 1200 bars") && out.contains("CPU"), "{out}");
+}

@@ -13,6 +13,7 @@ use bars::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
+use settings::Config;
 
 use crate::commands::data::CheckArgs;
 use crate::error::chain;
@@ -31,20 +32,13 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let path = Path::new(&args.file);
     let findings = match bars::load(path, &options) {
         Ok(loaded) => {
-            let (report, text) = (facts(&loaded.report), loaded.report.to_string());
-            // All that `train` does with the bars before it trains: the split, the features, the widths.
-            let verdict = Market::of_loaded(&mut config, &loaded);
-            let refusal = verdict.as_ref().err().map(|error| format!("{}: {}", args.file, chain(error)));
-            let text = match verdict {
-                // Its text is the report and the parts.
-                Ok(market) => market.text,
-                Err(_) => text,
-            };
+            let (text, refusal) = verdict(&args.file, &mut config, &loaded);
+            let report = facts(&loaded.report);
             Findings { refusal, report: Some(report), text, problems: vec![], remedy: None }
         }
         // No row can be looked at: there is nothing to find out beside the error.
         Err(error @ (BarError::Io { .. } | BarError::Option { .. })) => return Err(error.into()),
-        Err(error) => refused(&args.file, &options, &error)?,
+        Err(error) => refused(&args.file, &mut config, &options, &error)?,
     };
     let accepted = findings.refusal.is_none();
     if args.json {
@@ -101,23 +95,44 @@ struct PlaceRow {
 struct Remedy {
     /// Whether it could be loaded then.
     loads: bool,
+    /// Why `train` would refuse it even so, for example because too few bars are left.
+    refusal: Option<String>,
     /// Options for the command line, beside those given.
     options: Vec<String>,
     /// The error of each try: the first of its kind in the file, with place and value.
     errors: Vec<String>,
 }
 
-fn refused(file: &str, options: &LoadOptions, error: &BarError) -> anyhow::Result<Findings> {
-    let (remedy, loaded) = find_remedy(file, options);
+fn refused(
+    file: &str,
+    config: &mut Config,
+    options: &LoadOptions,
+    error: &BarError,
+) -> anyhow::Result<Findings> {
+    let (mut remedy, loaded) = find_remedy(file, options);
     let problems = match survey(file, options)? {
         Some(repaired) => problem_rows(file, options, &repaired)?,
         None => vec![],
     };
     let (report, text) = match &loaded {
-        Some(loaded) => (Some(facts(&loaded.report)), loaded.report.to_string()),
+        Some(loaded) => {
+            let (text, refusal) = verdict(file, config, loaded);
+            remedy.refusal = refusal;
+            (Some(facts(&loaded.report)), text)
+        }
         None => (None, String::new()),
     };
     Ok(Findings { refusal: Some(error.to_string()), report, text, problems, remedy: Some(remedy) })
+}
+
+/// What there is to say about loaded bars, and why `train` would refuse them: it does with them here all that it does
+/// before it trains (the split, the features, the widths).
+fn verdict(file: &str, config: &mut Config, loaded: &Loaded) -> (String, Option<String>) {
+    match Market::of_loaded(config, loaded) {
+        // Its text is the report and the parts.
+        Ok(market) => (market.text, None),
+        Err(error) => (loaded.report.to_string(), Some(format!("{file}: {}", chain(&error)))),
+    }
 }
 
 /// Everything that is wrong with rows, by leaving out whatever can be left out; none if the file as a whole cannot be
@@ -229,7 +244,7 @@ fn find_remedy(file: &str, asked: &LoadOptions) -> (Remedy, Option<Loaded>) {
         options.repair.remove(&Repair::WidenRange);
     }
     let suggested = if loaded.is_some() { differences(asked, &options) } else { vec![] };
-    (Remedy { loads: loaded.is_some(), options: suggested, errors }, loaded)
+    (Remedy { loads: loaded.is_some(), refusal: None, options: suggested, errors }, loaded)
 }
 
 /// One more option against a problem; false if there is none.
@@ -310,6 +325,10 @@ impl Findings {
             }
             writeln!(out, "\nWith that:\n")?;
             write!(out, "{}", self.text)?;
+            match &remedy.refusal {
+                None => writeln!(out, "  verdict     `train` would use this file")?,
+                Some(refusal) => writeln!(out, "  verdict     refused even so: {refusal}")?,
+            }
         } else {
             writeln!(out, "  would help  no repair: only what the last error names")?;
         }
