@@ -1,27 +1,25 @@
 //! `host data check`: what a bar file holds, what is wrong with it, and what would help.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod facts;
+mod lines;
+
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
-use bars::{
-    BarError, ClosureKind, Gaps, LoadOptions, Loaded, Place, Problem, Repair, Repaired, Report, ZeroVolume,
-    utc_text,
-};
+use bars::{BarError, Gaps, LoadOptions, Loaded, Place, Problem, Repair, Repaired, ZeroVolume};
 use serde::Serialize;
 use serde_json::{Value, json};
 use settings::Config;
 
+use self::facts::facts;
+use self::lines::lines;
 use crate::commands::data::CheckArgs;
 use crate::error::chain;
 use crate::train::market::{Market, load_options};
 use crate::train::progress::write_result;
 
-/// Characters of a line that are shown.
-const SHOWN: usize = 100;
 /// Options tried one after the other; there are six repairs and two policies.
 const ALTERNATIVES: usize = 9;
 
@@ -333,124 +331,5 @@ impl Findings {
             writeln!(out, "  would help  no repair: only what the last error names")?;
         }
         Ok(text)
-    }
-}
-
-/// A report as JSON.
-fn facts(report: &Report) -> Value {
-    let calendar = &report.calendar;
-    let count = |kind| calendar.closures.iter().filter(|closure| closure.kind == kind).count();
-    let patterns: Vec<Value> = calendar
-        .patterns()
-        .into_iter()
-        .map(|(pattern, times)| {
-            json!({
-                "weekday": pattern.weekday,
-                "start_of_day_ms": pattern.start_of_day_ms,
-                "length_ms": pattern.length_ms,
-                "times": times,
-            })
-        })
-        .collect();
-    let missing = |run: &bars::Missing| json!({ "after": utc_text(run.after_ms), "before": utc_text(run.before_ms), "bars": run.bars });
-    let holidays = calendar.closures.iter().filter(|closure| closure.kind == ClosureKind::Holiday);
-    let dropped = report.repaired.dropped.iter().map(|(problem, dropped)| {
-        let first: Vec<String> = dropped.examples.iter().map(ToString::to_string).collect();
-        json!({ "problem": problem.text(), "rows": dropped.count, "first": first })
-    });
-    json!({
-        "rows": report.rows,
-        "bars": report.bars,
-        "first": utc_text(report.first_ms),
-        "last": utc_text(report.last_ms),
-        "interval_ms": calendar.interval_ms,
-        "regular_steps": calendar.regular,
-        "short_steps": calendar.short_steps,
-        "bars_per_year": calendar.bars_per_year,
-        "closures": {
-            "recurring": count(ClosureKind::Recurring),
-            "extended": count(ClosureKind::Extended),
-            "holidays": holidays.map(|closure| missing(&closure.run)).collect::<Vec<_>>(),
-            "patterns": patterns,
-        },
-        "gaps": calendar.gaps.iter().map(missing).collect::<Vec<_>>(),
-        "missing_bars": calendar.missing(),
-        "segments": calendar.segments.len(),
-        "has_volume": report.has_volume,
-        "zero_volume": report.zero_volume,
-        "repaired": {
-            "dropped": dropped.collect::<Vec<_>>(),
-            "widened": report.repaired.widened,
-            "sorted": report.repaired.out_of_order,
-            "filled": report.repaired.filled,
-        },
-        "warnings": report.warnings(),
-        "file_hash": report.file_hash.map(|hash| format!("{hash:016x}")),
-        "bars_hash": format!("{:016x}", report.content_hash),
-    })
-}
-
-/// The beginnings of some lines, counted as the bars crate counts: a line ends with CR, LF, or both.
-fn lines(path: &Path, wanted: &BTreeSet<u64>) -> io::Result<BTreeMap<u64, String>> {
-    let mut found: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-    let Some(&last) = wanted.last() else {
-        return Ok(BTreeMap::new());
-    };
-    let (mut line, mut carriage_return) = (1, false);
-    let mut reader = BufReader::new(File::open(path)?);
-    while line <= last {
-        let buffer = reader.fill_buf()?;
-        if buffer.is_empty() {
-            break;
-        }
-        for &byte in buffer {
-            match byte {
-                b'\n' if carriage_return => {}
-                b'\n' | b'\r' => line += 1,
-                _ if wanted.contains(&line) => {
-                    let text = found.entry(line).or_default();
-                    // A character takes four bytes at most.
-                    if text.len() < 4 * (SHOWN + 1) {
-                        text.push(byte);
-                    }
-                }
-                _ => {}
-            }
-            carriage_return = byte == b'\r';
-        }
-        let read = buffer.len();
-        reader.consume(read);
-    }
-    Ok(found.into_iter().map(|(line, bytes)| (line, shown(&bytes))).collect())
-}
-
-/// At most [`SHOWN`] characters of a line, control characters escaped: a file must not steer the terminal.
-fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let mut short: String =
-        text.chars().take(SHOWN).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
-    if text.chars().count() > SHOWN {
-        short.push('…');
-    }
-    short
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_found_by_the_numbers_that_errors_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lines.csv");
-        fs::write(&path, format!("a\r\nb\r\n\nd\re\n{}\nx\u{1b}[2J", "é".repeat(200))).unwrap();
-        let found = lines(&path, &BTreeSet::from([1, 2, 3, 4, 5, 6, 7, 9])).unwrap();
-        let expected = [(1, "a"), (2, "b"), (4, "d"), (5, "e")];
-        for (line, text) in expected {
-            assert_eq!(found[&line], text, "line {line}");
-        }
-        assert_eq!(found[&6], format!("{}…", "é".repeat(SHOWN)));
-        assert_eq!(found[&7], "x\u{fffd}[2J");
-        assert!(!found.contains_key(&3) && !found.contains_key(&9));
     }
 }
