@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use settings::Precision;
 
+use crate::commands::data::DataCommand;
+use crate::commands::inspect::InspectArgs;
 use crate::train::agent::PartName;
 
 /// Trains distributional Q-learning agents on bar data, every training step one CUDA graph launch.
@@ -23,6 +25,17 @@ pub enum Command {
     Train(TrainArgs),
     /// Backtest a policy; reproduces the result that `train` printed.
     Eval(EvalArgs),
+    /// Check, convert or make a bar file.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Say what a checkpoint holds: tensors, parameters, configuration, origin.
+    Inspect(InspectArgs),
+    /// Print a script that completes this program's commands and options in a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum, value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
     /// Time the training step and its sections on the GPU.
     Profile(ProfileArgs),
     /// Say what this machine has: driver, GPU, cuBLASLt, kernels, and what follows.

@@ -1,12 +1,17 @@
 //! What the subcommands do.
 
+pub mod check;
+pub mod data;
+pub mod inspect;
+
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use clap::CommandFactory;
 use settings::{Config, Flat, Precision};
 
-use crate::cli::{DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
+use crate::cli::{Cli, DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
 use crate::cublaslt::Choice;
 use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
@@ -81,11 +86,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
 
 /// `host eval`.
 pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
-    let path = if args.checkpoint.is_dir() {
-        args.checkpoint.join("best.safetensors")
-    } else {
-        args.checkpoint.clone()
-    };
+    let path = Checkpoint::file_of(&args.checkpoint)?;
     let checkpoint = Checkpoint::load(&path)?;
     let mut config = checkpoint.config.clone();
     if let Some(file) = &args.data {
@@ -161,6 +162,13 @@ pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
 /// `host doctor`.
 pub fn doctor_command() -> anyhow::Result<()> {
     write_result(&doctor::doctor(embedded::images()).to_string())
+}
+
+/// `host completions`.
+pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "host", &mut script);
+    write_result(&String::from_utf8(script)?)
 }
 
 fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyhow::Result<Config> {

@@ -12,6 +12,9 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => commands::train(&args),
         Command::Eval(args) => commands::eval(&args),
+        Command::Data(command) => commands::data::run(&command),
+        Command::Inspect(args) => commands::inspect::inspect(&args),
+        Command::Completions { shell } => commands::completions(shell),
         Command::Profile(args) => commands::profile_command(&args),
         Command::Doctor => commands::doctor_command(),
     };

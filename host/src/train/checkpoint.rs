@@ -5,14 +5,20 @@
 //! they keep from step to step (`step::Kept`), the value distribution's support among it. The
 //! header's metadata holds the configuration (TOML) and the record of the data (JSON): the normaliser, the reward
 //! scale, the parts and the hash of the bars, so that a checkpoint is used with the numbers it was trained with.
+//!
+//! The metadata's `checksum` is `fnv1a64 ` and 16 hexadecimal digits: the 64-bit FNV-1a of all other metadata in the
+//! order of their keys, then of the tensors' bytes in the order of their names, every key, value, name and tensor
+//! preceded by its length in bytes (u64, little-endian). It tells damage, not forgery. The header's entries are sorted,
+//! so the same policy is the same bytes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use bars::Fnv64;
+use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use settings::{Confidence, Config, Flat, Tensor};
 
@@ -21,6 +27,10 @@ use crate::train::market::MarketRecord;
 
 /// Version of the metadata below; another one is refused.
 const FORMAT: &str = "stepgraph-policy-1";
+
+/// Key of the checksum in the metadata, and the name of its algorithm.
+const CHECKSUM: &str = "checksum";
+const ALGORITHM: &str = "fnv1a64";
 
 /// What a checkpoint says about itself besides the tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +43,8 @@ pub struct Provenance {
     pub kernels: String,
     /// Version of the program.
     pub program: String,
-    /// The validation score that chose it.
+    /// The validation score that chose it; minus infinity for a policy that lost its equity.
+    #[serde(with = "any_number")]
     pub score: f64,
 }
 
@@ -57,43 +68,77 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Writes to a temporary name beside `path`, syncs, renames: a reader sees the old file or the new one, whole.
     pub fn save(&self, path: &Path) -> anyhow::Result<()> {
-        let flat = Flat::new(&self.config.model, &self.config.parts());
-        let mut tensors = Vec::new();
-        for (network, values) in [("online", &self.online), ("target", &self.target)] {
-            for t in stored(&flat, network) {
-                let values = &values[t.offset..t.offset + t.len()];
-                let view = TensorView::new(Dtype::F32, t.shape.clone(), bytemuck::cast_slice(values))?;
-                tensors.push((format!("{network}.{}", t.name), view));
-            }
-        }
-        for (name, values) in [("iql", &self.kept.iql), ("confidence", &self.kept.confidence)] {
-            if !values.is_empty() {
-                let view = TensorView::new(Dtype::F32, vec![values.len()], bytemuck::cast_slice(values))?;
-                tensors.push((format!("kept.{name}"), view));
-            }
-        }
-        let metadata = HashMap::from([
+        let tensors: BTreeMap<String, Stored<'_>> = self.tensors().into_iter().collect();
+        let mut metadata = BTreeMap::from([
             ("format".to_string(), FORMAT.to_string()),
             ("config".to_string(), self.config.to_toml()),
             ("market".to_string(), serde_json::to_string(&self.market)?),
             ("provenance".to_string(), serde_json::to_string(&self.provenance)?),
         ]);
-        let bytes = safetensors::serialize(tensors, Some(metadata))?;
+        let sum = checksum(
+            &metadata,
+            tensors.iter().map(|(name, t)| (name.as_str(), bytemuck::cast_slice(t.values))),
+        );
+        metadata.insert(CHECKSUM.to_string(), sum);
+        let bytes = file_bytes(&metadata, &tensors)?;
         write_atomically(path, &bytes).with_context(|| format!("writing the checkpoint {}", path.display()))
+    }
+
+    /// The file that an argument names: itself, or the best policy of a run's folder.
+    ///
+    /// # Errors
+    /// If it is a folder without a policy.
+    pub fn file_of(argument: &Path) -> anyhow::Result<PathBuf> {
+        if !argument.is_dir() {
+            return Ok(argument.to_path_buf());
+        }
+        let best = argument.join("best.safetensors");
+        if !best.is_file() {
+            bail!(
+                "{} holds no best.safetensors: it is not the folder of a run, or the run has not finished an epoch",
+                argument.display()
+            );
+        }
+        Ok(best)
+    }
+
+    /// The tensors of the file, `online.<name>` and `target.<name>`, in the order of the flat buffer.
+    pub fn tensors(&self) -> Vec<(String, Stored<'_>)> {
+        let flat = Flat::new(&self.config.model, &self.config.parts());
+        let mut tensors = Vec::new();
+        for (network, values) in [("online", &self.online), ("target", &self.target)] {
+            for t in stored(&flat, network) {
+                let values = &values[t.offset..t.offset + t.len()];
+                tensors.push((format!("{network}.{}", t.name), Stored { shape: t.shape, values }));
+            }
+        }
+        for (name, values) in [("iql", &self.kept.iql), ("confidence", &self.kept.confidence)] {
+            if !values.is_empty() {
+                tensors.push((format!("kept.{name}"), Stored { shape: vec![values.len()], values }));
+            }
+        }
+        tensors
     }
 
     /// Reads and checks a checkpoint.
     ///
     /// # Errors
-    /// Says the file and what is wrong: not safetensors, another program's file, a missing tensor, a wrong shape, a
-    /// value that is not finite.
+    /// Says the file and what is wrong: not safetensors, another program's file, damaged since it was written, a
+    /// missing tensor, a wrong shape, a value that is not finite.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
+        Ok(Self::load_with_checksum(path)?.0)
+    }
+
+    /// The same, with the checksum that was found to be right; files of earlier programs have none.
+    pub fn load_with_checksum(path: &Path) -> anyhow::Result<(Self, Option<String>)> {
         let name = path.display();
         let bytes = fs::read(path).with_context(|| format!("reading the checkpoint {name}"))?;
         let damaged = || format!("{name} is not a whole safetensors file");
         let (_, header) = SafeTensors::read_metadata(&bytes).with_context(damaged)?;
         let tensors = SafeTensors::deserialize(&bytes).with_context(damaged)?;
-        let metadata = header.metadata().clone().unwrap_or_default();
+        let mut metadata: BTreeMap<_, _> =
+            header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let sum = metadata.remove(CHECKSUM);
         let entry = |key: &str| {
             metadata
                 .get(key)
@@ -102,6 +147,16 @@ impl Checkpoint {
         let format = entry("format")?;
         if format != FORMAT {
             bail!("{name} has format `{format}`, this program reads `{FORMAT}`");
+        }
+        if let Some(sum) = &sum {
+            if !sum.starts_with(ALGORITHM) {
+                bail!("{name} has checksum `{sum}`, this program knows `{ALGORITHM}`");
+            }
+            let parts: BTreeMap<_, _> = tensors.iter().collect();
+            let found = checksum(&metadata, parts.iter().map(|(name, t)| (*name, t.data())));
+            if *sum != found {
+                bail!("{name} is damaged: its checksum is {sum}, what it holds has {found}");
+            }
         }
         let config = Config::layered(&Config::default(), Some(("its configuration", entry("config")?)), &[])
             .with_context(|| format!("{name}"))?;
@@ -136,7 +191,7 @@ impl Checkpoint {
             iql: kept("iql", config.iql.enabled, 6)?,
             confidence: kept("confidence", config.confidence.enabled, 3 + Confidence::SIGNALS)?,
         };
-        Ok(Self {
+        let checkpoint = Self {
             online: read("online")?,
             target: read("target")?,
             kept,
@@ -145,7 +200,98 @@ impl Checkpoint {
             provenance: serde_json::from_str(entry("provenance")?)
                 .with_context(|| format!("{name}: its origin"))?,
             config,
-        })
+        };
+        Ok((checkpoint, sum))
+    }
+}
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored<'a> {
+    /// `[out, in]` or `[out]`, as in PyTorch.
+    pub shape: Vec<usize>,
+    /// Its values, row by row.
+    pub values: &'a [f32],
+}
+
+/// The checksum of metadata (without itself) and tensors, both in the order of their names.
+fn checksum<'a>(
+    metadata: &BTreeMap<String, String>,
+    tensors: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> String {
+    let mut hash = Fnv64::default();
+    let mut take = |bytes: &[u8]| {
+        hash.update(&(bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    for (key, value) in metadata {
+        take(key.as_bytes());
+        take(value.as_bytes());
+    }
+    for (name, bytes) in tensors {
+        take(name.as_bytes());
+        take(bytes);
+    }
+    format!("{ALGORITHM} {:016x}", hash.finish())
+}
+
+/// A safetensors file with sorted entries: the crate's own writer keeps metadata in a hash map, whose order is another
+/// one in every process.
+fn file_bytes(
+    metadata: &BTreeMap<String, String>,
+    tensors: &BTreeMap<String, Stored<'_>>,
+) -> anyhow::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Header<'a> {
+        #[serde(rename = "__metadata__")]
+        metadata: &'a BTreeMap<String, String>,
+        #[serde(flatten)]
+        tensors: BTreeMap<&'a str, Entry<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Entry<'a> {
+        dtype: &'static str,
+        shape: &'a [usize],
+        data_offsets: [usize; 2],
+    }
+    let mut end = 0;
+    let entries = tensors.iter().map(|(name, tensor)| {
+        let start = end;
+        end += size_of_val(tensor.values);
+        (name.as_str(), Entry { dtype: "F32", shape: &tensor.shape, data_offsets: [start, end] })
+    });
+    let mut header = serde_json::to_vec(&Header { metadata, tensors: entries.collect() })?;
+    // Spaces up to a multiple of eight, so that the values lie where a mapped file can be read as they are.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header);
+    for tensor in tensors.values() {
+        bytes.extend(tensor.values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    Ok(bytes)
+}
+
+/// A number that JSON may not have: infinities are written as text. Where earlier programs wrote `null`, minus infinity
+/// was meant, the only one there is for a score.
+mod any_number {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        if value.is_finite() { serializer.serialize_f64(*value) } else { serializer.collect_str(value) }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected a number, or a text such as -inf")]
+        enum Number {
+            Finite(f64),
+            Text(String),
+        }
+        match Option::<Number>::deserialize(deserializer)? {
+            None => Ok(f64::NEG_INFINITY),
+            Some(Number::Finite(value)) => Ok(value),
+            Some(Number::Text(text)) => text.parse().map_err(serde::de::Error::custom),
+        }
     }
 }
 

@@ -54,6 +54,11 @@ impl Market {
     /// Loads the bars of a configuration and prepares one split of them; fills in the model's state width and window.
     pub fn prepare(config: &mut Config) -> anyhow::Result<Self> {
         let loaded = load(&config.data)?;
+        Self::of_loaded(config, &loaded)
+    }
+
+    /// The same from bars that are loaded already, as by this configuration.
+    pub fn of_loaded(config: &mut Config, loaded: &Loaded) -> anyhow::Result<Self> {
         let options = PrepareOptions {
             window: config.market.window,
             n_step: config.replay.n_step,
@@ -64,7 +69,7 @@ impl Market {
             },
             ..PrepareOptions::default()
         };
-        let prepared = bars::prepare(&loaded, &options)?;
+        let prepared = bars::prepare(loaded, &options)?;
         let record = MarketRecord {
             source: loaded.report.file.clone(),
             bars_hash: format!("{:016x}", loaded.bars.content_hash()),
@@ -217,7 +222,8 @@ fn load(data: &Data) -> anyhow::Result<Loaded> {
     Ok(bars::from_bars(&name, synthetic.generate()?, &options)?)
 }
 
-fn load_options(data: &Data) -> anyhow::Result<LoadOptions> {
+/// The options of the `bars` crate that the section `[data]` means.
+pub fn load_options(data: &Data) -> anyhow::Result<LoadOptions> {
     let price = match data.price.as_str() {
         "raw" => Price::Raw,
         "adjusted" => Price::Adjusted,

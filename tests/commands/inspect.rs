@@ -1,0 +1,190 @@
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use host::train::checkpoint::{Checkpoint, Provenance};
+use host::train::market::Market;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde_json::Value;
+use settings::{Config, Flat};
+use tempfile::tempdir;
+
+use crate::{host, sample, text};
+
+/// A policy with all kinds of networks and made-up weights.
+fn policy(score: f64) -> Checkpoint {
+    let mut config = Config::cpu_preset();
+    config.data.synthetic_bars = 1500;
+    config.model.trunk1 = 16;
+    config.iqn.enabled = true;
+    config.iql.enabled = true;
+    let market = Market::prepare(&mut config).unwrap().record;
+    let flat = Flat::new(&config.model, &config.parts());
+    // What lies between tensors is padding, which no file holds: zero.
+    let mut online = vec![0.0; flat.len];
+    for t in flat.tensors() {
+        for (i, value) in online[t.offset..t.offset + t.len()].iter_mut().enumerate() {
+            *value = ((t.offset + i) as f32 * 0.37).sin();
+        }
+    }
+    let target = online[..flat.target_len()].to_vec();
+    let provenance =
+        Provenance { epoch: 3, device: "a test".into(), kernels: "none".into(), program: "0".into(), score };
+    Checkpoint { config, market, provenance, online, target }
+}
+
+#[test]
+fn a_checkpoint_tells_what_it_holds() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("best.safetensors");
+    let checkpoint = policy(1.25);
+    checkpoint.save(&path).unwrap();
+    // By its name, and as a run's.
+    for argument in [text(&path), text(folder.path())] {
+        let out = host(&["inspect", &argument]).good();
+        for text in [
+            "epoch       3",
+            "score       1.25",
+            "device      a test",
+            "checksum    fnv1a64 ",
+            "[iqn]",
+            "trunk",
+        ] {
+            assert!(out.contains(text), "no {text} in\n{out}");
+        }
+        let value: Value = serde_json::from_str(&host(&["inspect", &argument, "--json"]).good()).unwrap();
+        let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
+        assert_eq!(value["parameters"]["total"], flat.count());
+        let parts = value["parameters"]["parts"].as_object().unwrap();
+        assert_eq!(parts.values().map(|n| n.as_u64().unwrap()).sum::<u64>(), flat.count() as u64);
+        assert!(parts.contains_key("iqn head") && parts.contains_key("iql value networks"), "{parts:?}");
+        let tensors = value["tensors"].as_array().unwrap();
+        let online = tensors.iter().filter(|t| t["name"].as_str().unwrap().starts_with("online."));
+        assert_eq!(online.map(|t| t["parameters"].as_u64().unwrap()).sum::<u64>(), flat.count() as u64);
+        let first =
+            tensors.iter().find(|t| t["name"] == "online.trunk1.weight").expect("the trunk's first layer");
+        assert_eq!(first["shape"], serde_json::json!([16, checkpoint.config.model.state]));
+        assert_eq!(value["provenance"]["epoch"], 3);
+        assert_eq!(value["provenance"]["score"], 1.25);
+        assert_eq!(value["config"]["model"]["trunk1"], 16);
+        assert_eq!(value["market"]["bars"], 1500);
+    }
+}
+
+#[test]
+fn other_files_are_clear_errors() {
+    let folder = tempdir().unwrap();
+    let golden = text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/step.safetensors"));
+    let cases = [
+        (text(&folder.path().join("absent")), "No such file"),
+        (text(folder.path()), "holds no best.safetensors"),
+        (sample("equity_1d.csv"), "not a whole safetensors file"),
+        (golden, "it is not a policy of this program"),
+    ];
+    for (argument, reason) in cases {
+        for command in ["inspect", "eval"] {
+            let (err, out) = host(&[command, &argument]).refused();
+            assert!(err.contains(reason) && err.contains(&argument), "{err}");
+            assert_eq!(out, "");
+        }
+    }
+}
+
+#[test]
+fn the_same_policy_is_the_same_bytes_and_comes_back_whole() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("policy.safetensors");
+    for score in [0.1 + 0.2, f64::NEG_INFINITY] {
+        let checkpoint = policy(score);
+        checkpoint.save(&path).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        for _ in 0..4 {
+            policy(score).save(&path).unwrap();
+            assert!(fs::read(&path).unwrap() == bytes, "the file differs");
+        }
+        let (again, checksum) = Checkpoint::load_with_checksum(&path).unwrap();
+        assert!(again.online == checkpoint.online && again.target == checkpoint.target);
+        assert_eq!((&again.market, &again.config), (&checkpoint.market, &checkpoint.config));
+        assert!((again.provenance.score - score).abs() < 1e-15 || again.provenance.score == score);
+        assert!(checksum.is_some_and(|sum| sum.starts_with("fnv1a64 ")));
+    }
+}
+
+#[test]
+fn damage_is_found_wherever_it_is() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("policy.safetensors");
+    policy(1.0).save(&path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let data = 8 + header;
+    let digit = bytes.windows(12).position(|w| w == b"\\\"epoch\\\":3,").expect("the epoch") + 10;
+    let checksum = bytes.windows(8).position(|w| w == b"fnv1a64 ").expect("the checksum") + 8;
+    let end = bytes.len() - 1;
+    for (place, what) in [
+        (data, "first weight"),
+        (data + (end - data) / 2, "a weight"),
+        (end, "last weight"),
+        (digit, "epoch"),
+        (checksum, "checksum"),
+    ] {
+        let mut broken = bytes.clone();
+        broken[place] ^= 1;
+        fs::write(&path, broken).unwrap();
+        let (err, _) = host(&["inspect", &text(&path)]).refused();
+        assert!(err.contains("policy.safetensors is damaged"), "{what}: {err}");
+    }
+    fs::write(&path, &bytes[..end]).unwrap();
+    let (err, _) = host(&["inspect", &text(&path)]).refused();
+    assert!(err.contains("not a whole safetensors file"), "{err}");
+}
+
+/// As the program wrote them before there was a checksum, with `null` for a score that JSON has no number for.
+#[test]
+fn older_files_still_load() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("policy.safetensors");
+    let checkpoint = policy(f64::NEG_INFINITY);
+    checkpoint.save(&path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let mut metadata: HashMap<String, String> = header.metadata().clone().unwrap();
+    assert!(metadata.remove("checksum").is_some());
+    let origin = metadata.get_mut("provenance").unwrap();
+    assert!(origin.contains("\"-inf\""));
+    *origin = origin.replace("\"-inf\"", "null");
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let views: Vec<(String, TensorView<'_>)> = tensors
+        .tensors()
+        .into_iter()
+        .map(|(name, t)| {
+            assert_eq!(t.dtype(), Dtype::F32);
+            (name, t)
+        })
+        .collect();
+    fs::write(&path, safetensors::serialize(views, Some(metadata)).unwrap()).unwrap();
+    let (again, checksum) = Checkpoint::load_with_checksum(&path).unwrap();
+    assert_eq!(checksum, None);
+    assert!(again.online == checkpoint.online && again.provenance == checkpoint.provenance);
+    let out = host(&["inspect", &text(&path)]).good();
+    assert!(out.contains("checksum    none") && out.contains("score       -inf"), "{out}");
+}
+
+#[test]
+fn the_same_run_writes_the_same_bytes() {
+    let folder = tempdir().unwrap();
+    let runs = ["one", "two"].map(|name| text(&folder.path().join(name)));
+    for run in &runs {
+        let small = "data.synthetic_bars=1200 train.batch=16 train.train_steps=3 collect.environments=4 \
+                     collect.steps=8 collect.warmup=16 collect.capacity=256 train.epochs=2";
+        let mut arguments = vec!["train", "--device", "cpu", "--quiet", "--run", run];
+        arguments.extend(small.split_whitespace().flat_map(|set| ["--set", set]));
+        host(&arguments).good();
+    }
+    for name in ["best.safetensors", "last.safetensors"] {
+        let [one, two] = runs.each_ref().map(|run| fs::read(Path::new(run).join(name)).unwrap());
+        assert!(one == two, "{name} differs");
+    }
+    let out = host(&["inspect", &runs[0]]).good();
+    assert!(out.contains("synthetic market (regimes, seed 1): 1200 bars") && out.contains("CPU"), "{out}");
+}
