@@ -30,27 +30,52 @@ note() { table+=("$(printf '%-28s %s' "$1" "$2")"); }
 
 "$bin/host" doctor | tee "$out/doctor.log"
 
+# Runs kernel bodies side by side, each few of them in a process of their own: within one process a capture forbids
+# others to wait for the context. `side_by_side LOG COUNT PREFIX...` reads the names; PREFIX is what runs the program.
+jobs=$(nproc 2>/dev/null || echo 4)
+[ "$jobs" -le 12 ] || jobs=12
+side_by_side() {
+    local log=$1 count=$2
+    shift 2
+    xargs -P "$jobs" -n "$count" "$@" "$bin/device" --ignored --test-threads=1 --exact >"$log" 2>&1
+}
+# Sum of the numbers before a word in a log: `12 passed`.
+total() { grep -oE "[0-9]+ $2" "$1" | awk '{ n += $1 } END { print n + 0 }'; }
+
+if part tests || part sanitize; then
+    "$bin/device" --ignored --list 2>/dev/null | sed -n 's/: test$//p' >"$out/tests.txt"
+    grep '^gpu_kernels::' "$out/tests.txt" >"$out/kernels.txt"
+fi
+
 if part tests; then
-    "$bin/device" --ignored --test-threads=1 >"$out/device.log" 2>&1
+    side_by_side "$out/kernels.log" 6 <"$out/kernels.txt"
+    code=$?
+    [ $code -eq 0 ] || { status=1; grep -A 12 -E '^---- |panicked at' "$out/kernels.log" | head -n 150; }
+    passed=$(total "$out/kernels.log" passed)
+    note "kernel tests" "$passed of $(wc -l <"$out/kernels.txt") passed, exit code $code"
+    [ "$passed" = "$(wc -l <"$out/kernels.txt")" ] || status=1
+
+    "$bin/device" --ignored --test-threads=1 --skip gpu_kernels:: >"$out/device.log" 2>&1
     code=$?
     result=$(grep '^test result' "$out/device.log" | tail -n 1)
     [ $code -eq 0 ] || { status=1; grep -A 12 -E '^---- |panicked at' "$out/device.log" | head -n 150; }
-    note "device tests" "${result:-no result, exit code $code}"
+    note "other device tests" "${result:-no result, exit code $code}"
 fi
 
 if part sanitize; then
     if command -v compute-sanitizer >/dev/null; then
+        # Racecheck slows a kernel by two orders of magnitude. The whole steps add no kernel to those that the other
+        # tests run one by one, besides cuBLASLt's.
+        grep -vE 'golden|_step::|whole_' "$out/kernels.txt" >"$out/small.txt"
         for tool in memcheck racecheck; do
-            # Racecheck slows a kernel by two orders of magnitude. The whole step adds no kernel to those that the
-            # other tests run one by one, besides cuBLASLt's.
-            skip=()
-            [ $tool = memcheck ] || skip=(--skip golden_step)
-            compute-sanitizer --tool "$tool" --error-exitcode 99 "$bin/device" --ignored --test-threads=1 \
-                gpu_kernels:: "${skip[@]}" >"$out/$tool.log" 2>&1
+            names=$out/kernels.txt
+            [ $tool = memcheck ] || names=$out/small.txt
+            side_by_side "$out/$tool.log" 2 compute-sanitizer --tool "$tool" --error-exitcode 99 <"$names"
             code=$?
-            result=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1 | sed 's/^=* *//')
+            clean=$(grep -cE '(ERROR|RACECHECK) SUMMARY: 0 ' "$out/$tool.log")
+            all=$(grep -cE '(ERROR|RACECHECK) SUMMARY' "$out/$tool.log")
             [ $code -eq 0 ] || { status=1; grep -vE '^(test|running)' "$out/$tool.log" | head -n 60; }
-            note "$tool on kernel tests" "${result:-no summary}, exit code $code"
+            note "$tool on kernel tests" "$clean of $all runs clean, exit code $code"
         done
     else
         note "sanitizer" "compute-sanitizer is not installed: not run"

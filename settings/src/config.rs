@@ -464,7 +464,8 @@ impl Config {
         at_least("collect.episode", self.collect.episode, 1, 1 << 30)?;
         let warm = self.collect.environments.saturating_mul(self.collect.warmup.max(self.collect.steps));
         at_least("collect.environments * collect.warmup", warm, 1, 1 << 30)?;
-        if self.collect.capacity < self.collect.environments || self.collect.capacity > 1 << 30 {
+        at_least("collect.capacity", self.collect.capacity, 1, 1 << 30)?;
+        if self.collect.capacity < self.collect.environments {
             return Err(ConfigError::Invalid(format!(
                 "collect.capacity = {}, collect.environments = {}: the ring must hold one step of all environments",
                 self.collect.capacity, self.collect.environments

@@ -80,6 +80,8 @@ fn other_files_are_clear_errors() {
         (text(folder.path()), "holds no best.safetensors"),
         (sample("equity_1d.csv"), "not a whole safetensors file"),
         (golden, "it is not a policy of this program"),
+        // Endless: it would fill the memory.
+        ("/dev/zero".into(), "is not a regular file"),
     ];
     for (argument, reason) in cases {
         for command in ["inspect", "eval"] {

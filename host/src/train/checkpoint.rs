@@ -25,6 +25,9 @@ use settings::{Confidence, Config, Flat, Tensor};
 use crate::step::Kept;
 use crate::train::market::MarketRecord;
 
+/// Most bytes of a file that is read: online and target of a hundred times the largest network that trains well here.
+const LARGEST: u64 = 4 << 30;
+
 /// Version of the metadata below; another one is refused.
 const FORMAT: &str = "stepgraph-policy-1";
 
@@ -132,8 +135,17 @@ impl Checkpoint {
     /// The same, with the checksum that was found to be right; files of earlier programs have none.
     pub fn load_with_checksum(path: &Path) -> anyhow::Result<(Self, Option<String>)> {
         let name = path.display();
-        let bytes = fs::read(path).with_context(|| format!("reading the checkpoint {name}"))?;
-        let damaged = || format!("{name} is not a whole safetensors file");
+        let reading = || format!("reading the checkpoint {name}");
+        let facts = fs::metadata(path).with_context(reading)?;
+        if !facts.is_file() {
+            bail!("{name} is not a regular file, so it is no checkpoint");
+        }
+        if facts.len() > LARGEST {
+            bail!("{name} has {} bytes, and no checkpoint has more than {LARGEST}", facts.len());
+        }
+        let bytes = fs::read(path).with_context(reading)?;
+        let damaged =
+            || format!("{name} is not a whole safetensors file (it is of another kind, or it is damaged)");
         let (_, header) = SafeTensors::read_metadata(&bytes).with_context(damaged)?;
         let tensors = SafeTensors::deserialize(&bytes).with_context(damaged)?;
         let mut metadata: BTreeMap<_, _> =

@@ -50,7 +50,9 @@ impl Vaccine {
             (1..=most).contains(&environments),
             &format!("1 to {most}"),
         )?;
-        if capacity < environments || capacity > 1 << 30 {
+        let most = 1 << 30;
+        check("vaccine.capacity", capacity, (1..=most).contains(&capacity), &format!("1 to {most}"))?;
+        if capacity < environments {
             return invalid(format!(
                 "vaccine.capacity = {capacity}, vaccine.environments = {environments}: the ring must hold one step of \
                  all environments"
