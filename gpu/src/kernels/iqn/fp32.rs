@@ -37,27 +37,6 @@ impl Arithmetic for Fp32 {
     }
 
     type Kept = ();
-
-    #[inline(always)]
-    fn keeps<P: Part, const SPARE: bool>(_depth: u32) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn keep<P: Part, const SPARE: bool>(_a: Tile) {}
-
-    #[inline(always)]
-    fn multiply_kept<P: Part>(_a: &(), _b: Tile, _c: &mut Fragments) {}
-
-    #[inline(always)]
-    fn stored(value: f32) -> f32 {
-        value
-    }
-
-    #[inline(always)]
-    fn whole_sum(sum: f32) -> f32 {
-        sum
-    }
 }
 
 /// Summed indices k + 4 e .. k + 4 e + 4.

@@ -93,19 +93,32 @@ pub trait Arithmetic {
         sum: bool,
         sums: &mut RowSums,
     );
-    /// A lane's rows of an operand, for use in several products.
-    type Kept: Copy;
+    /// A lane's rows of an operand, for use in several products; nothing where [`Arithmetic::keeps`] is never true.
+    type Kept: Copy + Default;
     /// Whether [`Arithmetic::keep`] keeps anything: an operand of `depth` summed indices, by `P`, in a kernel that has
     /// registers to `SPARE` or has not.
-    fn keeps<P: Part, const SPARE: bool>(depth: u32) -> bool;
+    #[inline(always)]
+    fn keeps<P: Part, const SPARE: bool>(_depth: u32) -> bool {
+        false
+    }
     /// Reads A, stored along k, where it can be kept.
-    fn keep<P: Part, const SPARE: bool>(a: Tile) -> Self::Kept;
+    #[inline(always)]
+    fn keep<P: Part, const SPARE: bool>(_a: Tile) -> Self::Kept {
+        Self::Kept::default()
+    }
     /// Adds A B where A is kept, for B along k.
-    fn multiply_kept<P: Part>(a: &Self::Kept, b: Tile, c: &mut Fragments);
+    #[inline(always)]
+    fn multiply_kept<P: Part>(_a: &Self::Kept, _b: Tile, _c: &mut Fragments) {}
     /// What of a result is stored in an f32 tile for use as an operand: it is read several times, and rounded once.
-    fn stored(value: f32) -> f32;
+    #[inline(always)]
+    fn stored(value: f32) -> f32 {
+        value
+    }
     /// The whole sum of a row, from the sums of the four lanes with the same g. Whole warps call.
-    fn whole_sum(sum: f32) -> f32;
+    #[inline(always)]
+    fn whole_sum(sum: f32) -> f32 {
+        sum
+    }
     /// Summed indices of one tensor-core instruction.
     #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32;
@@ -338,27 +351,6 @@ impl Arithmetic for Bf16 {
     }
 
     type Kept = ();
-
-    #[inline(always)]
-    fn keeps<P: Part, const SPARE: bool>(_depth: u32) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn keep<P: Part, const SPARE: bool>(_a: Tile) {}
-
-    #[inline(always)]
-    fn multiply_kept<P: Part>(_a: &(), _b: Tile, _c: &mut Fragments) {}
-
-    #[inline(always)]
-    fn stored(value: f32) -> f32 {
-        value
-    }
-
-    #[inline(always)]
-    fn whole_sum(sum: f32) -> f32 {
-        sum
-    }
 }
 
 /// Repeats a block for the lane's tensor-core tiles (i, j), `at` being their index in [`Fragments`], with the calling

@@ -379,10 +379,7 @@ pub fn mamba_backward(
         let mut i = 4 * lane;
         while i < bars * features {
             let x = states.get4(row * stride + i);
-            sample.place(i, x[0]);
-            sample.place(i + 1, x[1]);
-            sample.place(i + 2, x[2]);
-            sample.place(i + 3, x[3]);
+            sample.place4(i, x);
             i += 128;
         }
         warp::sync(); // the window is whole

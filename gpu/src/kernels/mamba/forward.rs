@@ -100,10 +100,7 @@ pub fn mamba_forward(
         while i < stride {
             let x = states.get4(read + i);
             joined.set4(write + width + i, x);
-            sample.place(i, x[0]);
-            sample.place(i + 1, x[1]);
-            sample.place(i + 2, x[2]);
-            sample.place(i + 3, x[3]);
+            sample.place4(i, x);
             i += 128;
         }
         warp::sync(); // the window is whole

@@ -255,9 +255,18 @@ impl Sample {
         1.0 / math::sqrt(warp::sum(squares) / self.shape.width as f32 + 1e-5)
     }
 
+    /// Copies four floats of a state from `at` on into the transposed window, as far as they belong to it.
+    #[inline(always)]
+    pub(super) fn place4(&self, at: u32, x: [f32; 4]) {
+        self.place(at, x[0]);
+        self.place(at + 1, x[1]);
+        self.place(at + 2, x[2]);
+        self.place(at + 3, x[3]);
+    }
+
     /// Copies float `at` of a state into the transposed window, if it belongs to it.
     #[inline(always)]
-    pub(super) fn place(&self, at: u32, x: f32) {
+    fn place(&self, at: u32, x: f32) {
         let Shape { features, bars, .. } = self.shape;
         if at < features * bars {
             self.memory.set(self.window + at % features * self.shape.columns() + at / features, x);
