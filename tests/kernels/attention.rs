@@ -1,7 +1,7 @@
 //! Bodies for the temporal attention's kernels against their reference, an independent program's values and each other:
 //! those of `gpu/tests/attention`, here for every back end.
 
-use super::machine;
+use super::{machine, random};
 
 #[path = "../../gpu/tests/attention/bodies.rs"]
 mod bodies;

@@ -17,7 +17,7 @@ use gpu::kernels::iqn::{
 use host::error::ExecError;
 
 use self::case::{Case, Dims, distance, norm};
-use super::{Backend, Outcome, filled, launch, put};
+use super::{Backend, Outcome, filled, launch, put, random};
 
 /// SPEC section 8 in fp32. On the tensor cores the reference rounds the same operands to the same bits, and what is left
 /// are operands that an error of f32's size moves to the neighbouring rounding.

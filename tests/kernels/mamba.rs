@@ -1,6 +1,6 @@
 //! Bodies for the Mamba-2 block's kernels against their reference: those of `gpu/tests/mamba`, here for every back end.
 
-use super::machine;
+use super::{machine, random};
 
 #[path = "../../gpu/tests/mamba/bodies.rs"]
 mod bodies;

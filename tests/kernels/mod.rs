@@ -11,6 +11,8 @@ pub mod golden;
 #[path = "../../gpu/tests/machine/mod.rs"]
 pub mod machine;
 pub mod oracle_step;
+#[path = "../../gpu/tests/common/random.rs"]
+mod random;
 pub mod rows;
 
 pub mod adam_cases;

@@ -10,6 +10,8 @@ mod golden;
 mod machine;
 mod pipeline;
 mod problem;
+#[path = "../common/random.rs"]
+mod random;
 mod reference;
 
 use emulated::{Emulated, under_every_interleaving};

@@ -6,26 +6,7 @@ use gpu::reference::Bounded;
 
 use super::pipeline::SPLITS;
 
-/// A deterministic stream of numbers.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// Uniform in (-1, 1): SplitMix64 (Steele, Lea, Flood 2014).
-    pub fn uniform(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    pub fn vector(&mut self, len: usize, scale: f32) -> Vec<f32> {
-        (0..len).map(|_| scale * self.uniform()).collect()
-    }
-}
+use super::random::Random;
 
 /// One network's block and a batch.
 #[derive(Clone)]

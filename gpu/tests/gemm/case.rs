@@ -5,6 +5,8 @@ use cuda_std::emulator::HostBuf;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::reference::Bounded;
 
+pub use super::random::Random;
+
 /// Content of memory that a kernel must not write.
 pub const UNTOUCHED: f32 = -77.0;
 
@@ -31,23 +33,6 @@ pub struct Shape {
 impl Shape {
     pub const fn dense(m: usize, n: usize, k: usize) -> Shape {
         Shape { m, n, k, pad: [0; 3], offset: [0; 3] }
-    }
-}
-
-/// A deterministic stream of numbers in (-1, 1) with full mantissas.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// Uniform in (-1, 1): SplitMix64 (Steele, Lea, Flood 2014).
-    pub fn uniform(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 }
 

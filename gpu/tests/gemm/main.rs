@@ -2,4 +2,6 @@
 
 mod case;
 mod data;
+#[path = "../common/random.rs"]
+mod random;
 mod weight;

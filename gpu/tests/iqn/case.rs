@@ -10,6 +10,8 @@ use gpu::kernels::iqn::{
     ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize,
 };
 
+use super::random::Random;
+
 /// Sizes of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Dims {
@@ -22,27 +24,6 @@ pub struct Dims {
     pub targets: usize,
     /// Floats between a 16-byte boundary and each buffer.
     pub offset: usize,
-}
-
-/// A deterministic stream of numbers with full mantissas.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// Uniform in (-1, 1): SplitMix64 (Steele, Lea, Flood 2014).
-    pub fn uniform(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    pub fn vec(&mut self, len: usize, scale: f32) -> Vec<f32> {
-        (0..len).map(|_| scale * self.uniform()).collect()
-    }
 }
 
 /// Floats at some distance from a 16-byte boundary, NaN around them.
@@ -83,7 +64,7 @@ impl Head {
         let outputs = dims.actions.iter().sum::<usize>();
         let layer = |random: &mut Random, to: usize, from: usize| {
             let scale = 1.0 / (from as f32).sqrt();
-            (random.vec(to * from, 2.0 * scale), random.vec(to, scale))
+            (random.vector(to * from, 2.0 * scale), random.vector(to, scale))
         };
         let (cos_weight, cos_bias) = layer(random, dims.trunk, dims.cosines);
         let (hid_weight, hid_bias) = layer(random, dims.hidden, dims.trunk);
@@ -142,7 +123,7 @@ impl Case {
         let mut random = Random::new(seed);
         let online = Head::random(&dims, &mut random);
         let b = dims.batch;
-        let mut positive = |len: usize| random.vec(len, 0.5).iter().map(|x| 0.5 + x).collect::<Vec<f32>>();
+        let mut positive = |len: usize| random.vector(len, 0.5).iter().map(|x| 0.5 + x).collect::<Vec<f32>>();
         let (taus, weights, some) = (positive(b * dims.quantiles), positive(b), positive(b));
         let discounts = some.iter().map(|&x| if x < 0.2 { 0.0 } else { 0.97 }).collect();
         let actions = (0..b)
@@ -159,14 +140,14 @@ impl Case {
             online,
             // Some features of either sign, as a leaky activation leaves them.
             h: random
-                .vec(b * dims.trunk, 1.0)
+                .vector(b * dims.trunk, 1.0)
                 .iter()
                 .map(|&x| if x > 0.0 { 2.0 * x } else { 0.1 * x })
                 .collect(),
             taus,
-            next: random.vec(b * dims.actions.len() * dims.targets, 2.0),
+            next: random.vector(b * dims.actions.len() * dims.targets, 2.0),
             actions,
-            rewards: random.vec(b, 1.0),
+            rewards: random.vector(b, 1.0),
             discounts,
             weights,
             dims,

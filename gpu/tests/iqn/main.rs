@@ -4,4 +4,6 @@ mod case;
 mod contracts;
 mod golden;
 mod loss;
+#[path = "../common/random.rs"]
+mod random;
 mod target;

@@ -8,6 +8,8 @@ mod emulated;
 mod machine;
 mod pipeline;
 mod problem;
+#[path = "../common/random.rs"]
+mod random;
 mod reference;
 
 use emulated::{Emulated, under_every_interleaving};
