@@ -5,12 +5,18 @@ use crate::emulator::sync::{Exchange, Operation};
 
 /// Lanes of a warp.
 pub const LANES: usize = 32;
+/// Threads of a warpgroup.
+pub const GROUP_THREADS: usize = 4 * LANES;
 
 /// Replaces the operands of all lanes by their results. All lanes are at the same operation.
 pub fn complete(lanes: &mut [Thread]) {
+    // A warpgroup's threads compute their own elements when they go on.
+    if lanes.len() > LANES {
+        return;
+    }
     let exchanges: [Exchange; LANES] = std::array::from_fn(|lane| lanes[lane].exchange);
     match exchanges[0].operation {
-        Operation::BlockBarrier | Operation::WarpBarrier => {}
+        Operation::BlockBarrier | Operation::WarpBarrier | Operation::GroupProduct => {}
         Operation::ShuffleXor => shuffle(lanes, &exchanges, |lane, mask| lane ^ mask as usize),
         Operation::ShuffleDown => {
             shuffle(lanes, &exchanges, |lane, delta| lane.saturating_add(delta as usize))

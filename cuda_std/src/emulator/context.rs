@@ -34,6 +34,8 @@ pub struct Thread {
     pub state: State,
     pub exchange: Exchange,
     pub copies: Copies,
+    /// How often it has made its writes to shared memory visible to products.
+    pub published: u32,
     /// Switches back to the scheduler; set when the coroutine starts.
     pub yielder: *const Yielder<(), ()>,
 }

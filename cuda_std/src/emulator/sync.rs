@@ -23,6 +23,7 @@ pub enum Operation {
     MmaTf32,
     MmaBf16,
     MatrixRows,
+    GroupProduct,
 }
 
 impl fmt::Display for Operation {
@@ -40,6 +41,7 @@ impl fmt::Display for Operation {
             Operation::MmaTf32 => "tf32 matrix product",
             Operation::MmaBf16 => "bf16 matrix product",
             Operation::MatrixRows => "load of matrices",
+            Operation::GroupProduct => "product of a warpgroup",
         })
     }
 }
@@ -56,7 +58,9 @@ impl Operation {
             Operation::WarpBarrier | Operation::Ballot | Operation::Any | Operation::All => {
                 ("votes", decl.votes)
             }
-            Operation::MmaTf32 | Operation::MmaBf16 | Operation::MatrixRows => ("mmas", decl.mmas),
+            Operation::MmaTf32 | Operation::MmaBf16 | Operation::MatrixRows | Operation::GroupProduct => {
+                ("mmas", decl.mmas)
+            }
         }
     }
 }

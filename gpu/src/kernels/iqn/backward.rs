@@ -10,7 +10,8 @@
 
 use cuda_std::prelude::*;
 
-use super::forward::{Head, RowSamples};
+use super::forward::{Head, RowSamples, ready};
+use super::group::group;
 use super::loss::Loss;
 use super::product::{Arithmetic, Fragments, Plain, RowSums, Summing, WithSums, ZERO, multiply};
 use super::size::{Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split};
@@ -99,11 +100,34 @@ impl Sums {
             unroll8!(i < 2 * P::TM => {
                 let sum = E::whole_sum(sums[i]);
                 if thread::lane().is_multiple_of(4) {
-                    let at = self.start + bias + row + 8 * i as u32;
-                    self.planes.set(at, if self.first { sum } else { self.planes.get(at) + sum });
+                    self.add_one(bias + row + 8 * i as u32, sum);
                 }
             });
         }
+    }
+
+    /// Adds the sums over k of A, of [k, rows of C], to the part of the plane that begins at `bias`, for `rows` of 64 rows.
+    /// The first warpgroup does it.
+    #[inline(always)]
+    fn add_rows<E: Arithmetic, P: Part>(&self, a: Tile, rows: u32, bias: u32) {
+        if group::<P>() == 0 {
+            let mut sums: RowSums = [0.0; 8];
+            E::sum_rows::<P, AlongRows>(a, 0, a.rows, &mut sums);
+            let row = 16 * (opaque(thread::warp()) % 4) + thread::lane() / 4;
+            unroll4!(i < 2 => {
+                let row = row + 8 * i as u32;
+                if row < rows && thread::lane().is_multiple_of(4) {
+                    self.add_one(bias + row, sums[i]);
+                }
+            });
+        }
+    }
+
+    /// Adds a number to the one at `at`.
+    #[inline(always)]
+    fn add_one(&self, at: u32, value: f32) {
+        let at = self.start + at;
+        self.planes.set(at, if self.first { value } else { self.planes.get(at) + value });
     }
 }
 
@@ -130,13 +154,16 @@ pub fn run<E: Arithmetic, S: Size>(
         }
         spread::<E, S>(loss, split, place, outputs);
         shared::copy_wait::<0>();
-        thread::sync(); // dz and the weight are there
-        sums.add::<E, GradOut<S>, WithSums>(
-            Memory::<S>::d_outputs(),
-            Memory::<S>::hidden(),
-            plane.out_weight + outputs * OUTPUTS * S::HIDDEN,
-            plane.out_bias + outputs * OUTPUTS,
-        );
+        ready::<S>(); // dz and the weight are there
+        let (dz, u1) = (Memory::<S>::d_outputs(), Memory::<S>::hidden());
+        let weight = plane.out_weight + outputs * OUTPUTS * S::HIDDEN;
+        let bias = plane.out_bias + outputs * OUTPUTS;
+        if S::GROUPS {
+            sums.add::<E, GradOut<S>, Plain>(u1, dz, weight, 0);
+            sums.add_rows::<E, GradOut<S>>(dz, OUTPUTS, bias);
+        } else {
+            sums.add::<E, GradOut<S>, WithSums>(dz, u1, weight, bias);
+        }
         multiply::<E, Hide<S>, AlongK, AlongRows>(
             Memory::<S>::d_outputs(),
             Memory::<S>::out_weight(),
@@ -156,16 +183,17 @@ pub fn run<E: Arithmetic, S: Size>(
         hidden.set_pair(lane, corner, 2 * i, j, [scale(upper[0], d[0]), scale(upper[1], d[1])]);
         hidden.set_pair(lane, corner, 2 * i + 1, j, [scale(lower[0], d[2]), scale(lower[1], d[3])]);
     });
-    // A sample's rows are one warp's: dh need not go through shared memory.
-    let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;
+    // A sample's rows are one warp's: dh need not go through shared memory. Of groups, they are several warps' whole rows.
+    let in_warp = split.pieces == 1
+        && if S::GROUPS { split.rows.is_multiple_of(16) } else { split.rows == 16 * Embed::<S>::TM as u32 };
     let chunks = head.chunks::<S>();
     let kept = E::keep::<Embed<S>, false>(Memory::<S>::cosines());
     shared::copy_wait::<1>();
-    thread::sync(); // du1 and the first chunk's cosine weight and h are there
+    ready::<S>(); // du1 and the first chunk's cosine weight and h are there
     let mut chunk = 0;
     while chunk < chunks {
         let phi = head.embed::<E, S, false>(chunk, samples, &kept);
-        thread::sync(); // x is there, the cosine weight has been read
+        ready::<S>(); // x is there, the cosine weight has been read
         head.copy_embed::<S>(place, split, chunk + 1);
         let (x, weight) = (Memory::<S>::x(), plane.hid_weight + chunk * S::HIDDEN * S::CHUNK);
         if chunk == 0 {
@@ -175,9 +203,12 @@ pub fn run<E: Arithmetic, S: Size>(
         }
         // Awaited here, the copies have had the time of one product or two.
         shared::copy_wait::<0>();
-        thread::sync(); // the hidden weight and the next cosine weight and h are there, x has been read
+        ready::<S>(); // the hidden weight and the next cosine weight and h are there, x has been read
         let dh = d_phi::<E, S>(&phi, chunk, samples);
-        thread::sync(); // d phi is there, the hidden weight has been read
+        if S::GROUPS && in_warp {
+            store_warp_sums::<S>(&dh);
+        }
+        ready::<S>(); // d phi is there, the hidden weight has been read
         head.copy_hidden::<S>(chunk + 1);
         // In f32 x's place holds the products that dh sums, beside d phi; in bf16 they need that one's place too.
         if !in_warp && !S::HALF {
@@ -190,7 +221,11 @@ pub fn run<E: Arithmetic, S: Size>(
             plane.cos_bias + chunk * S::CHUNK,
         );
         if in_warp {
-            sum_dh_in_warp::<S>(head, loss, place, &dh, chunk);
+            if S::GROUPS {
+                sum_dh_of_warps::<S>(head, loss, place, split, chunk);
+            } else {
+                sum_dh_in_warp::<S>(head, loss, place, &dh, chunk);
+            }
         } else {
             if S::HALF {
                 thread::sync(); // d phi has been read
@@ -290,44 +325,88 @@ fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk
     }
 }
 
+/// A lane's sums over a warp's rows of dx * phi, which at first are of the rows that the lane has: over the lanes with the
+/// same columns. These halve their columns at each of three steps, so that at the end a lane has the sums of one column, or
+/// of two (or, of fewer columns than lanes, several lanes have the same). Returns the first and the lane's column.
+#[inline(always)]
+fn column_sums<S: Size>(products: &Fragments) -> ([f32; 2], u32) {
+    let Lane { g, t } = Lane::new();
+    let mut sums = [0.0f32; 16];
+    unroll8!(j < Embed::<S>::TN => {
+        unroll4!(i < Embed::<S>::TM => {
+            let p = products[i * Embed::<S>::TN + j];
+            sums[2 * j % 16] += p[0] + p[2];
+            sums[(2 * j + 1) % 16] += p[1] + p[3];
+        });
+    });
+    let count = 2 * Embed::<S>::TN;
+    halve(&mut sums, count, 16, g & 4 != 0);
+    halve(&mut sums, count / 2, 8, g & 2 != 0);
+    halve(&mut sums, count / 4, 4, g & 1 != 0);
+    let n = count as u32 * g / 8;
+    ([sums[0], sums[1]], 2 * t + 8 * (n / 2) + n % 2)
+}
+
 /// dh of a chunk where each sample's rows are those of one warp's part of dx * phi: in the order of the lane's tiles, then
-/// over the lanes with the same columns. These halve their columns at each of three steps, so that at the end a lane has
-/// one column's sum (or, of fewer columns than lanes, several lanes the same).
+/// over the lanes.
 #[inline(always)]
 fn sum_dh_in_warp<S: Size>(head: &Head, loss: &Loss, place: &Place, products: &Fragments, chunk: u32) {
-    const { assert!(2 * Embed::<S>::TN <= 8) };
+    const { assert!(S::GROUPS || 2 * Embed::<S>::TN <= 8) };
     let (row, column) = Embed::<S>::corner();
     let sample = row / (16 * Embed::<S>::TM as u32);
     if sample < place.samples {
-        let Lane { g, t } = Lane::new();
-        let mut sums = [0.0f32; 8];
-        unroll4!(j < Embed::<S>::TN => {
-            unroll4!(i < Embed::<S>::TM => {
-                let p = products[i * Embed::<S>::TN + j];
-                sums[2 * j % 8] += p[0] + p[2];
-                sums[(2 * j + 1) % 8] += p[1] + p[3];
-            });
-        });
-        let count = 2 * Embed::<S>::TN;
-        halve(&mut sums, count, 16, g & 4 != 0);
-        halve(&mut sums, count / 2, 8, g & 2 != 0);
-        halve(&mut sums, count / 4, 4, g & 1 != 0);
-        let lanes = 8 / count as u32;
-        let n = g / lanes;
-        let feature = chunk * S::CHUNK + column + 2 * t + 8 * (n / 2) + n % 2;
-        if g.is_multiple_of(lanes) && feature < head.trunk {
+        let (sums, at) = column_sums::<S>(products);
+        let lanes = if S::GROUPS { 1 } else { 8 / (2 * Embed::<S>::TN as u32) };
+        let feature = chunk * S::CHUNK + column + at;
+        if Lane::new().g.is_multiple_of(lanes) && feature < head.trunk {
             loss.dh.set((place.first + sample) * head.trunk + feature, sums[0]);
         }
+    }
+}
+
+/// The sums of dx * phi over each warp's rows, to shared memory.
+#[inline(always)]
+fn store_warp_sums<S: Size>(products: &Fragments) {
+    const { assert!(!S::GROUPS || Embed::<S>::TN == 8 || Embed::<S>::TN == 4) };
+    let (row, column) = Embed::<S>::corner();
+    let (sums, at) = column_sums::<S>(products);
+    let to = row / 16 * S::CHUNK + column + at;
+    if Embed::<S>::TN == 8 {
+        Memory::<S>::warp_sums().set2(to, sums);
+    } else {
+        Memory::<S>::warp_sums().set(to, sums[0]);
+    }
+}
+
+/// dh of a chunk: the warps' sums, which are in shared memory, over each sample's rows in order.
+#[inline(always)]
+fn sum_dh_of_warps<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32) {
+    let sums = Memory::<S>::warp_sums();
+    let warps = split.rows / 16;
+    let mut index = thread::thread_idx();
+    while index < place.samples * S::CHUNK {
+        let (sample, column) = (index / S::CHUNK, index % S::CHUNK);
+        let feature = chunk * S::CHUNK + column;
+        if feature < head.trunk {
+            let mut sum = 0.0;
+            let mut warp = 0;
+            while warp < warps {
+                sum += sums.get((sample * warps + warp) * S::CHUNK + column);
+                warp += 1;
+            }
+            loss.dh.set((place.first + sample) * head.trunk + feature, sum);
+        }
+        index += S::THREADS;
     }
 }
 
 /// Adds up `count` sums with the lane `lane ^ mask`: this one keeps the upper half of them, or the lower. A single sum both
 /// keep.
 #[inline(always)]
-fn halve(sums: &mut [f32; 8], count: usize, mask: u32, upper: bool) {
+fn halve(sums: &mut [f32; 16], count: usize, mask: u32, upper: bool) {
     if count > 1 {
-        unroll4!(n < count / 2 => {
-            let (low, high) = (sums[n], sums[(n + count / 2) % 8]);
+        unroll8!(n < count / 2 => {
+            let (low, high) = (sums[n], sums[(n + count / 2) % 16]);
             let (kept, given) = if upper { (high, low) } else { (low, high) };
             sums[n] = kept + warp::shfl_xor(given, mask);
         });
@@ -344,7 +423,6 @@ pub fn fragment_place<P: Part>(offset: u32) -> (u32, u32) {
     let (thread, n) = (fragment % P::THREADS, fragment / P::THREADS);
     let (warp, lane) = (thread / 32, thread % 32);
     let (i, j) = (n / P::TN as u32, n % P::TN as u32);
-    let row = (warp / P::ACROSS * P::TM as u32 + i) * 16 + lane / 4 + 8 * (e / 2);
-    let column = (warp % P::ACROSS * P::TN as u32 + j) * 8 + 2 * (lane % 4) + e % 2;
-    (row, column)
+    let (row, column) = P::place(warp);
+    (row + 16 * i + lane / 4 + 8 * (e / 2), column + 8 * j + 2 * (lane % 4) + e % 2)
 }
