@@ -131,7 +131,7 @@ impl CudaBuilder {
         }
     }
 
-    /// Adds an architecture, for example `sm_90`.
+    /// Adds an architecture, for example `sm_90`; kernels that are declared for one target alone are in that one's module.
     pub fn arch(mut self, arch: impl Into<String>) -> CudaBuilder {
         self.archs.push(arch.into());
         self
