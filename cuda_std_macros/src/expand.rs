@@ -100,10 +100,10 @@ fn implementation(kernel: &Kernel) -> TokenStream {
     let limit = |limit: &Option<Expr>| limit.as_ref().map_or(quote!(0), ToTokens::to_token_stream);
     let (barriers, shuffles) = (limit(&kernel.limits.barriers), limit(&kernel.limits.shuffles));
     let (votes, mmas) = (limit(&kernel.limits.votes), limit(&kernel.limits.mmas));
-    let only = kernel.only.as_ref().map_or(
-        quote!(::core::option::Option::None),
-        |only| quote!(::core::option::Option::Some(#only)),
-    );
+    let only = kernel
+        .only
+        .as_ref()
+        .map_or(quote!(::core::option::Option::None), |only| quote!(::core::option::Option::Some(#only)));
     let parameters = kernel.arguments.iter().map(parameter_declaration);
     let bindings = bindings(kernel);
 

@@ -4,8 +4,8 @@ use proc_macro2::{Span, TokenStream};
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemFn, LitStr, Pat, PathArguments, Result, ReturnType,
-    Stmt, Token, Type, Visibility,
+    Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemFn, LitStr, Pat, PathArguments, Result,
+    ReturnType, Stmt, Token, Type, Visibility,
 };
 
 /// Scalar argument types.

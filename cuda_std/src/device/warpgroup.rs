@@ -105,11 +105,7 @@ macro_rules! by_steps {
 /// these. What is read has been made visible by [`publish`] and a block barrier. All 128 threads call, with the same
 /// operands, in control flow that is the same for all of them: `asm!` has no convergent marker.
 #[inline(always)]
-pub fn multiply<P: Product, const STEPS: usize>(
-    a: Operand,
-    b: Operand,
-    c: &mut [[f32; 4]; 16],
-) {
+pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut [[f32; 4]; 16]) {
     const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(STEPS, 2 | 4)) };
     // SAFETY: the emulator checks bounds, order and that all threads call.
     unsafe {
@@ -126,5 +122,60 @@ pub fn multiply<P: Product, const STEPS: usize>(
             ]),
             _ => {}
         }
+    }
+}
+
+/// As `product`, A in registers.
+macro_rules! product_of_rows {
+    ($shape:literal, $c:ident, $a:ident, $b:ident, $all:tt, [$($n:literal)*]) => {
+        asm!(
+            "{{",
+            ".reg .pred add;",
+            ".reg .b64 right;",
+            "setp.ne.b32 add, 1, 0;",
+            "mov.b64 right, {b};",
+            "wgmma.fence.sync.aligned;",
+            product_of_rows!(@step $shape, $all, "{a0}, {a1}, {a2}, {a3}"),
+            product_of_rows!(@step $shape, $all, "{a4}, {a5}, {a6}, {a7}"),
+            product_of_rows!(@step $shape, $all, "{a8}, {a9}, {a10}, {a11}"),
+            product_of_rows!(@step $shape, $all, "{a12}, {a13}, {a14}, {a15}"),
+            "wgmma.commit_group.sync.aligned;",
+            "wgmma.wait_group.sync.aligned 0;",
+            "}}",
+            $(inout(reg32) $c[$n / 4][$n % 4],)*
+            a0 = in(reg32) $a[0][0], a1 = in(reg32) $a[0][1], a2 = in(reg32) $a[0][2], a3 = in(reg32) $a[0][3],
+            a4 = in(reg32) $a[1][0], a5 = in(reg32) $a[1][1], a6 = in(reg32) $a[1][2], a7 = in(reg32) $a[1][3],
+            a8 = in(reg32) $a[2][0], a9 = in(reg32) $a[2][1], a10 = in(reg32) $a[2][2], a11 = in(reg32) $a[2][3],
+            a12 = in(reg32) $a[3][0], a13 = in(reg32) $a[3][1], a14 = in(reg32) $a[3][2], a15 = in(reg32) $a[3][3],
+            b = in(reg64) $b.0,
+            across_b = const P::ACROSS_B as i32,
+            step_b = const step(P::ACROSS_B),
+            options(nomem, nostack, preserves_flags)
+        )
+    };
+    (@step $shape:literal, $all:tt, $a:literal) => {
+        concat!(
+            "wgmma.mma_async.sync.aligned.m64n", $shape, "k16.f32.bf16.bf16 {{",
+            product!(@registers $all),
+            "}}, {{", $a, "}}, right, add, 1, 1, {across_b}; add.s64 right, right, {step_b};"
+        )
+    };
+}
+
+/// As [`multiply`] for 64 summed indices, A in registers: of 16 step to 16 step + 15 of them a[step] are, two a word, the lower
+/// half first, A[g, 2t + e], A[g + 8, 2t + e], A[g, 2t + 8 + e], A[g + 8, 2t + 8 + e] of the warp's rows, e = 0, 1. As C's
+/// elements lie in the lanes, with two octets of columns a step. For 16 octets; `ACROSS_A` does not matter.
+#[inline(always)]
+pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4]; 16]) {
+    const { assert!(P::OCTETS == 16) };
+    // SAFETY: as in `multiply`.
+    unsafe {
+        product_of_rows!("128", c, a, b, [
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+            32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+        ], [
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+            32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+        ]);
     }
 }

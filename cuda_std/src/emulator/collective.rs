@@ -29,6 +29,7 @@ pub fn complete(lanes: &mut [Thread]) {
         Operation::MmaTf32 => mma(lanes, &exchanges, tf32_operands),
         Operation::MmaBf16 => mma(lanes, &exchanges, bf16_operands),
         Operation::MatrixRows => matrix_rows(lanes, &exchanges),
+        Operation::QuadRows => quad_rows(lanes, &exchanges),
     }
 }
 
@@ -51,6 +52,15 @@ fn matrix_rows(lanes: &mut [Thread], exchanges: &[Exchange; LANES]) {
         };
         for matrix in 0..4 {
             thread.exchange.words[matrix] = exchanges[8 * matrix + row].words[0];
+        }
+    }
+}
+
+/// Every lane takes four words of each of the lanes with the same lane / 4.
+fn quad_rows(lanes: &mut [Thread], exchanges: &[Exchange; LANES]) {
+    for (lane, thread) in lanes.iter_mut().enumerate() {
+        for (t, words) in thread.quad.iter_mut().enumerate() {
+            words.copy_from_slice(&exchanges[lane / 4 * 4 + t].words[..4]);
         }
     }
 }

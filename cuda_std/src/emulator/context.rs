@@ -33,6 +33,8 @@ pub enum State {
 pub struct Thread {
     pub state: State,
     pub exchange: Exchange,
+    /// What [`crate::emulator::sync::quad`] gives the thread.
+    pub quad: [[u32; 4]; 4],
     pub copies: Copies,
     /// How often it has made its writes to shared memory visible to products.
     pub published: u32,

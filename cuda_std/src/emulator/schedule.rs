@@ -86,6 +86,7 @@ impl Emulator {
         let threads = || Thread {
             state: State::Ready,
             exchange: Exchange::NONE,
+            quad: [[0; 4]; 4],
             copies: Copies::default(),
             published: 0,
             yielder: ptr::null(),

@@ -81,24 +81,29 @@ pub fn publish() {
 ///
 /// Each element is the exact sum with C rounded once, as in [`crate::warp::mma_bf16`].
 #[track_caller]
-pub fn multiply<P: Product, const STEPS: usize>(
-    a: Operand,
-    b: Operand,
-    c: &mut [[f32; 4]; 16],
-) {
+pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut [[f32; 4]; 16]) {
     const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(STEPS, 2 | 4)) };
     let at = Location::caller();
     // The lanes meet, and that they have the same operands is checked there; each then computes its own elements.
     sync::collective(Operation::GroupProduct, 0, &[a.start, a.next, b.start, b.next], at);
     let (warp, lane) = (crate::thread::warp() % 4, crate::thread::lane());
-    let (g, t) = (lane / 4, lane % 4);
     let depth = 16 * STEPS as u32;
-    let rows = [16 * warp + g, 16 * warp + g + 8].map(|row| a.row(P::ACROSS_A, row, depth, at));
+    let rows = [0, 8].map(|high| a.row(P::ACROSS_A, 16 * warp + lane / 4 + high, depth, at));
+    add_products::<P>(&rows, b, c, at);
+}
+
+/// Adds to a lane's elements of C its two rows of A times B.
+fn add_products<P: Product>(
+    rows: &[Vec<f64>; 2],
+    b: Operand,
+    c: &mut [[f32; 4]; 16],
+    at: &'static Location<'static>,
+) {
+    let depth = rows[0].len() as u32;
     for (j, c) in c.iter_mut().take(P::OCTETS).enumerate() {
-        let column = 8 * j as u32 + 2 * t;
+        let column = 8 * j as u32 + 2 * (crate::thread::lane() % 4);
         let columns: [Vec<f64>; 2] = if P::ACROSS_B {
-            let pairs = || (0..depth).map(|k| b.pair(true, column, k, at));
-            let pairs: Vec<[f64; 2]> = pairs().collect();
+            let pairs: Vec<[f64; 2]> = (0..depth).map(|k| b.pair(true, column, k, at)).collect();
             [0, 1].map(|e| pairs.iter().map(|pair| pair[e]).collect())
         } else {
             [0, 1].map(|e| b.row(false, column + e, depth, at))
@@ -108,4 +113,27 @@ pub fn multiply<P: Product, const STEPS: usize>(
             *c = products.fold(f64::from(*c), |sum, product| sum + product) as f32;
         }
     }
+}
+
+/// As [`multiply`] for 64 summed indices, A in registers: of 16 step to 16 step + 15 of them a[step] are, two a word, the lower
+/// half first, A[g, 2t + e], A[g + 8, 2t + e], A[g, 2t + 8 + e], A[g + 8, 2t + 8 + e] of the warp's rows, e = 0, 1. As C's
+/// elements lie in the lanes, with two octets of columns a step. For 16 octets; `ACROSS_A` does not matter.
+#[track_caller]
+pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4]; 16]) {
+    const { assert!(P::OCTETS == 16) };
+    let at = Location::caller();
+    sync::collective(Operation::GroupProduct, 0, &[0, 0, b.start, b.next], at);
+    let mut rows = [0, 0].map(|_: u32| vec![0.0; 64]);
+    for (step, words) in a.iter().enumerate() {
+        // The four lanes that share a row give each other what they have of it.
+        for (t, words) in sync::quad(words, at).into_iter().enumerate() {
+            for (i, word) in words.into_iter().enumerate() {
+                let k = 16 * step + 2 * t + 8 * (i / 2);
+                let [low, high] =
+                    [word << 16, word & 0xffff_0000].map(|bits| f64::from(f32::from_bits(bits)));
+                (rows[i % 2][k], rows[i % 2][k + 1]) = (low, high);
+            }
+        }
+    }
+    add_products::<P>(&rows, b, c, at);
 }

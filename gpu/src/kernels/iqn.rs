@@ -46,8 +46,10 @@ mod fp32;
 mod group;
 mod loss;
 mod pack;
+mod plane;
 mod reduce;
 mod target;
+mod trunk;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;

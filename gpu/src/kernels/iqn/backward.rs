@@ -4,132 +4,19 @@
 //! features, with phi and x computed again: dWh = du1^T x, dbh; dx = du1 Wh; dh = sum over a sample's rows of dx * phi;
 //! d phi = dx * h where phi is positive; dWc = d phi^T cos, dbc.
 //!
-//! The parameters' gradients are summed over a block's tiles in the block's own plane of device memory, which stays in the
-//! L2 cache, in the order in which lanes hold them: four floats of one lane side by side, lanes next to each other. Each
-//! number is read and written by one thread, so the order of the sum is the order of the tiles. `reduce` adds the planes.
+//! The parameters' gradients are summed over a block's tiles in the block's own plane of device memory (`plane`).
 
 use cuda_std::prelude::*;
 
 use super::forward::{Head, RowSamples, ready};
-use super::group::group;
 use super::loss::Loss;
-use super::product::{Arithmetic, Fragments, Plain, RowSums, Summing, WithSums, ZERO, multiply};
+use super::plane::{Plane, Sums};
+use super::product::{Arithmetic, Fragments, Plain, WithSums, ZERO, multiply};
 use super::size::{Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split};
 use super::target::first_output;
-use super::tile::{AlongK, AlongRows, Lane, Tile, opaque};
+use super::tile::{AlongK, AlongRows};
+use super::trunk::{store_products, store_warp_sums, sum_dh, sum_dh_in_warp, sum_dh_of_warps};
 use crate::action;
-
-/// Where the parts of a plane begin, in floats.
-#[derive(Clone, Copy)]
-pub struct Plane {
-    /// dWh, one chunk after the other.
-    pub hid_weight: u32,
-    /// dWc, one chunk after the other.
-    pub cos_weight: u32,
-    /// dWo, one group of outputs after the other.
-    pub out_weight: u32,
-    /// dbh.
-    pub hid_bias: u32,
-    /// dbc.
-    pub cos_bias: u32,
-    /// dbo.
-    pub out_bias: u32,
-    /// Floats of a plane.
-    pub len: u32,
-}
-
-impl Plane {
-    /// For a head's sizes.
-    #[inline(always)]
-    pub fn new<S: Size>(trunk: u32, outputs: u32) -> Plane {
-        let (chunks, groups) = (trunk.div_ceil(S::CHUNK), outputs.div_ceil(OUTPUTS));
-        let hid_weight = 0;
-        let cos_weight = hid_weight + chunks * S::HIDDEN * S::CHUNK;
-        let out_weight = cos_weight + chunks * S::CHUNK * S::COSINES;
-        let hid_bias = out_weight + groups * OUTPUTS * S::HIDDEN;
-        let cos_bias = hid_bias + S::HIDDEN;
-        let out_bias = cos_bias + chunks * S::CHUNK;
-        Plane {
-            hid_weight,
-            cos_weight,
-            out_weight,
-            hid_bias,
-            cos_bias,
-            out_bias,
-            len: out_bias + groups * OUTPUTS,
-        }
-    }
-}
-
-/// The block's plane.
-#[derive(Clone, Copy)]
-struct Sums {
-    planes: InOut<f32>,
-    start: u32,
-    /// Nothing is there yet.
-    first: bool,
-}
-
-impl Sums {
-    /// Adds A B, of [k, rows of C] and [k, columns of C], to the part of the plane that begins at `weight`, and if `U` says
-    /// so the sums of A over k to the one that begins at `bias`. What was in the plane is read before the product and added
-    /// after it, where there are registers for it; else it is read after the product.
-    #[inline(always)]
-    fn add<E: Arithmetic, P: Part, U: Summing>(&self, a: Tile, b: Tile, weight: u32, bias: u32) {
-        // A thread of 512 has half the registers.
-        let early = P::THREADS == 256 || P::TM * P::TN <= 8;
-        let at = self.start + weight + 4 * opaque(thread::thread_idx());
-        let mut before = ZERO;
-        if early && !self.first {
-            unroll_fragments!(P, n => {
-                before[n] = self.planes.get4(at + 4 * P::THREADS * n as u32);
-            });
-        }
-        let mut c = ZERO;
-        let mut sums: RowSums = [0.0; 8];
-        let sum = P::corner().1 == 0;
-        E::multiply::<P, AlongRows, AlongRows, U>(a, b, a.rows, &mut c, sum, &mut sums);
-        unroll_fragments!(P, n => {
-            let at = at + 4 * P::THREADS * n as u32;
-            let before = if early || self.first { before[n] } else { self.planes.get4(at) };
-            let c = c[n];
-            self.planes.set4(at, [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]]);
-        });
-        if U::ON && sum {
-            let row = P::corner().0 + thread::lane() / 4;
-            unroll8!(i < 2 * P::TM => {
-                let sum = E::whole_sum(sums[i]);
-                if thread::lane().is_multiple_of(4) {
-                    self.add_one(bias + row + 8 * i as u32, sum);
-                }
-            });
-        }
-    }
-
-    /// Adds the sums over k of A, of [k, rows of C], to the part of the plane that begins at `bias`, for `rows` of 64 rows.
-    /// The first warpgroup does it.
-    #[inline(always)]
-    fn add_rows<E: Arithmetic, P: Part>(&self, a: Tile, rows: u32, bias: u32) {
-        if group::<P>() == 0 {
-            let mut sums: RowSums = [0.0; 8];
-            E::sum_rows::<P, AlongRows>(a, 0, a.rows, &mut sums);
-            let row = 16 * (opaque(thread::warp()) % 4) + thread::lane() / 4;
-            unroll4!(i < 2 => {
-                let row = row + 8 * i as u32;
-                if row < rows && thread::lane().is_multiple_of(4) {
-                    self.add_one(bias + row, sums[i]);
-                }
-            });
-        }
-    }
-
-    /// Adds a number to the one at `at`.
-    #[inline(always)]
-    fn add_one(&self, at: u32, value: f32) {
-        let at = self.start + at;
-        self.planes.set(at, if self.first { value } else { self.planes.get(at) + value });
-    }
-}
 
 /// All gradients of one tile. Items hold dz; u1 is in shared memory, and so is the output layer's weight where it has one
 /// group. At the end the cosines, d phi and the hidden layer's weight have been read.
@@ -183,17 +70,37 @@ pub fn run<E: Arithmetic, S: Size>(
         hidden.set_pair(lane, corner, 2 * i, j, [scale(upper[0], d[0]), scale(upper[1], d[1])]);
         hidden.set_pair(lane, corner, 2 * i + 1, j, [scale(lower[0], d[2]), scale(lower[1], d[3])]);
     });
-    // A sample's rows are one warp's: dh need not go through shared memory. Of groups, they are several warps' whole rows.
-    let in_warp = split.pieces == 1
-        && if S::GROUPS { split.rows.is_multiple_of(16) } else { split.rows == 16 * Embed::<S>::TM as u32 };
+    if S::GROUPS {
+        chunks_by_groups::<E, S>(head, loss, place, split, samples, piece, &sums);
+    } else {
+        chunks_by_warps::<E, S>(head, loss, place, split, samples, piece, &sums);
+    }
+}
+
+/// The gradients that go through x, chunk by chunk of trunk features: du1 is there, and the copies of the first chunk's
+/// weights and h are under way.
+#[inline(always)]
+fn chunks_by_warps<E: Arithmetic, S: Size>(
+    head: &Head,
+    loss: &Loss,
+    place: &Place,
+    split: &Split,
+    samples: &RowSamples,
+    piece: u32,
+    sums: &Sums,
+) {
+    let plane = Plane::new::<S>(head.trunk, head.outputs);
+    let hidden = Memory::<S>::hidden();
+    // A sample's rows are one warp's: dh need not go through shared memory.
+    let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;
     let chunks = head.chunks::<S>();
     let kept = E::keep::<Embed<S>, false>(Memory::<S>::cosines());
     shared::copy_wait::<1>();
-    ready::<S>(); // du1 and the first chunk's cosine weight and h are there
+    thread::sync(); // du1 and the first chunk's cosine weight and h are there
     let mut chunk = 0;
     while chunk < chunks {
         let phi = head.embed::<E, S, false>(chunk, samples, &kept);
-        ready::<S>(); // x is there, the cosine weight has been read
+        thread::sync(); // x is there, the cosine weight has been read
         head.copy_embed::<S>(place, split, chunk + 1);
         let (x, weight) = (Memory::<S>::x(), plane.hid_weight + chunk * S::HIDDEN * S::CHUNK);
         if chunk == 0 {
@@ -203,12 +110,9 @@ pub fn run<E: Arithmetic, S: Size>(
         }
         // Awaited here, the copies have had the time of one product or two.
         shared::copy_wait::<0>();
-        ready::<S>(); // the hidden weight and the next cosine weight and h are there, x has been read
+        thread::sync(); // the hidden weight and the next cosine weight and h are there, x has been read
         let dh = d_phi::<E, S>(&phi, chunk, samples);
-        if S::GROUPS && in_warp {
-            store_warp_sums::<S>(&dh);
-        }
-        ready::<S>(); // d phi is there, the hidden weight has been read
+        thread::sync(); // d phi is there, the hidden weight has been read
         head.copy_hidden::<S>(chunk + 1);
         // In f32 x's place holds the products that dh sums, beside d phi; in bf16 they need that one's place too.
         if !in_warp && !S::HALF {
@@ -221,11 +125,7 @@ pub fn run<E: Arithmetic, S: Size>(
             plane.cos_bias + chunk * S::CHUNK,
         );
         if in_warp {
-            if S::GROUPS {
-                sum_dh_of_warps::<S>(head, loss, place, split, chunk);
-            } else {
-                sum_dh_in_warp::<S>(head, loss, place, &dh, chunk);
-            }
+            sum_dh_in_warp::<S>(head, loss, place, &dh, chunk);
         } else {
             if S::HALF {
                 thread::sync(); // d phi has been read
@@ -240,14 +140,59 @@ pub fn run<E: Arithmetic, S: Size>(
     thread::sync(); // d phi and the cosines have been read
 }
 
-/// dx * phi to shared memory.
+/// The same by warpgroups. A group has its own rows of phi and dx, so that both products and what follows them need no
+/// barrier between: the groups are at different ones, and the tensor cores have work.
 #[inline(always)]
-fn store_products<S: Size>(dh: &Fragments) {
-    let products = Memory::<S>::products();
-    each_tile!(Embed<S>, (lane, corner, at, i, j) => {
-        products.set_pair(lane, corner, 2 * i, j, [dh[at][0], dh[at][1]]);
-        products.set_pair(lane, corner, 2 * i + 1, j, [dh[at][2], dh[at][3]]);
-    });
+fn chunks_by_groups<E: Arithmetic, S: Size>(
+    head: &Head,
+    loss: &Loss,
+    place: &Place,
+    split: &Split,
+    samples: &RowSamples,
+    piece: u32,
+    sums: &Sums,
+) {
+    let plane = Plane::new::<S>(head.trunk, head.outputs);
+    // A sample's rows are several warps' whole rows.
+    let whole_warps = split.pieces == 1 && split.rows.is_multiple_of(16);
+    let chunks = head.chunks::<S>();
+    shared::copy_wait::<0>();
+    ready::<S>(); // du1 and the first chunk's weights and h are there
+    let mut chunk = 0;
+    while chunk < chunks {
+        let phi = head.embed::<E, S, false>(chunk, samples, &E::Kept::default());
+        let dh = d_phi::<E, S>(&phi, chunk, samples);
+        if whole_warps {
+            store_warp_sums::<S>(&dh);
+        }
+        ready::<S>(); // x, d phi and the warps' sums are there, the weights have been read
+        head.copy_embed::<S>(place, split, chunk + 1);
+        head.copy_hidden::<S>(chunk + 1);
+        let (hidden, x) = (Memory::<S>::hidden(), Memory::<S>::x());
+        let weight = plane.hid_weight + chunk * S::HIDDEN * S::CHUNK;
+        if chunk == 0 {
+            sums.add::<E, GradHide<S>, WithSums>(hidden, x, weight, plane.hid_bias);
+        } else {
+            sums.add::<E, GradHide<S>, Plain>(hidden, x, weight, 0);
+        }
+        sums.add::<E, GradEmbed<S>, WithSums>(
+            Memory::<S>::d_phi(),
+            Memory::<S>::cosines(),
+            plane.cos_weight + chunk * S::CHUNK * S::COSINES,
+            plane.cos_bias + chunk * S::CHUNK,
+        );
+        if whole_warps {
+            sum_dh_of_warps::<S>(head, loss, place, split, chunk);
+        } else {
+            thread::sync(); // x and d phi have been read
+            store_products::<S>(&dh);
+            thread::sync(); // dx * phi is there
+            sum_dh::<S>(head, loss, place, split, chunk, piece);
+        }
+        shared::copy_wait::<0>();
+        ready::<S>(); // the next weights and h are there; x, d phi and the sums have been read
+        chunk += 1;
+    }
 }
 
 /// dz of one group of outputs as a matrix [rows, outputs], zero where an action was not taken.
@@ -299,130 +244,4 @@ fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSampl
         dx[at] = [v[0] * p[0], v[1] * p[1], v[2] * p[2], v[3] * p[3]];
     });
     dx
-}
-
-/// dh of a chunk: the sum of dx * phi, which is in shared memory, over each sample's rows in order.
-#[inline(always)]
-fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32, piece: u32) {
-    let products = Memory::<S>::products();
-    let mut index = thread::thread_idx();
-    while index < place.samples * S::CHUNK {
-        let (sample, column) = (index / S::CHUNK, index % S::CHUNK);
-        let feature = chunk * S::CHUNK + column;
-        if feature < head.trunk {
-            let at = (place.first + sample) * head.trunk + feature;
-            let mut sum = if piece > 0 { loss.dh.get(at) } else { 0.0 };
-            let first = sample * split.rows;
-            let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
-            let mut row = first;
-            while row < end {
-                sum += products.get(row, column);
-                row += 1;
-            }
-            loss.dh.set(at, sum);
-        }
-        index += S::THREADS;
-    }
-}
-
-/// A lane's sums over a warp's rows of dx * phi, which at first are of the rows that the lane has: over the lanes with the
-/// same columns. These halve their columns at each of three steps, so that at the end a lane has the sums of one column, or
-/// of two (or, of fewer columns than lanes, several lanes have the same). Returns the first and the lane's column.
-#[inline(always)]
-fn column_sums<S: Size>(products: &Fragments) -> ([f32; 2], u32) {
-    let Lane { g, t } = Lane::new();
-    let mut sums = [0.0f32; 16];
-    unroll8!(j < Embed::<S>::TN => {
-        unroll4!(i < Embed::<S>::TM => {
-            let p = products[i * Embed::<S>::TN + j];
-            sums[2 * j % 16] += p[0] + p[2];
-            sums[(2 * j + 1) % 16] += p[1] + p[3];
-        });
-    });
-    let count = 2 * Embed::<S>::TN;
-    halve(&mut sums, count, 16, g & 4 != 0);
-    halve(&mut sums, count / 2, 8, g & 2 != 0);
-    halve(&mut sums, count / 4, 4, g & 1 != 0);
-    let n = count as u32 * g / 8;
-    ([sums[0], sums[1]], 2 * t + 8 * (n / 2) + n % 2)
-}
-
-/// dh of a chunk where each sample's rows are those of one warp's part of dx * phi: in the order of the lane's tiles, then
-/// over the lanes.
-#[inline(always)]
-fn sum_dh_in_warp<S: Size>(head: &Head, loss: &Loss, place: &Place, products: &Fragments, chunk: u32) {
-    const { assert!(S::GROUPS || 2 * Embed::<S>::TN <= 8) };
-    let (row, column) = Embed::<S>::corner();
-    let sample = row / (16 * Embed::<S>::TM as u32);
-    if sample < place.samples {
-        let (sums, at) = column_sums::<S>(products);
-        let lanes = if S::GROUPS { 1 } else { 8 / (2 * Embed::<S>::TN as u32) };
-        let feature = chunk * S::CHUNK + column + at;
-        if Lane::new().g.is_multiple_of(lanes) && feature < head.trunk {
-            loss.dh.set((place.first + sample) * head.trunk + feature, sums[0]);
-        }
-    }
-}
-
-/// The sums of dx * phi over each warp's rows, to shared memory.
-#[inline(always)]
-fn store_warp_sums<S: Size>(products: &Fragments) {
-    const { assert!(!S::GROUPS || Embed::<S>::TN == 8 || Embed::<S>::TN == 4) };
-    let (row, column) = Embed::<S>::corner();
-    let (sums, at) = column_sums::<S>(products);
-    let to = row / 16 * S::CHUNK + column + at;
-    if Embed::<S>::TN == 8 {
-        Memory::<S>::warp_sums().set2(to, sums);
-    } else {
-        Memory::<S>::warp_sums().set(to, sums[0]);
-    }
-}
-
-/// dh of a chunk: the warps' sums, which are in shared memory, over each sample's rows in order.
-#[inline(always)]
-fn sum_dh_of_warps<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32) {
-    let sums = Memory::<S>::warp_sums();
-    let warps = split.rows / 16;
-    let mut index = thread::thread_idx();
-    while index < place.samples * S::CHUNK {
-        let (sample, column) = (index / S::CHUNK, index % S::CHUNK);
-        let feature = chunk * S::CHUNK + column;
-        if feature < head.trunk {
-            let mut sum = 0.0;
-            let mut warp = 0;
-            while warp < warps {
-                sum += sums.get((sample * warps + warp) * S::CHUNK + column);
-                warp += 1;
-            }
-            loss.dh.set((place.first + sample) * head.trunk + feature, sum);
-        }
-        index += S::THREADS;
-    }
-}
-
-/// Adds up `count` sums with the lane `lane ^ mask`: this one keeps the upper half of them, or the lower. A single sum both
-/// keep.
-#[inline(always)]
-fn halve(sums: &mut [f32; 16], count: usize, mask: u32, upper: bool) {
-    if count > 1 {
-        unroll8!(n < count / 2 => {
-            let (low, high) = (sums[n], sums[(n + count / 2) % 16]);
-            let (kept, given) = if upper { (high, low) } else { (low, high) };
-            sums[n] = kept + warp::shfl_xor(given, mask);
-        });
-    } else {
-        sums[0] += warp::shfl_xor(sums[0], mask);
-    }
-}
-
-/// Index of a float of a lane's part of C in a plane's part, from its row and column in C: the inverse of what
-/// [`Sums::add`] does.
-#[inline(always)]
-pub fn fragment_place<P: Part>(offset: u32) -> (u32, u32) {
-    let (e, fragment) = (offset % 4, offset / 4);
-    let (thread, n) = (fragment % P::THREADS, fragment / P::THREADS);
-    let (warp, lane) = (thread / 32, thread % 32);
-    let (i, j) = (n / P::TN as u32, n % P::TN as u32);
-    let (row, column) = P::place(warp);
-    (row + 16 * i + lane / 4 + 8 * (e / 2), column + 8 * j + 2 * (lane % 4) + e % 2)
 }

@@ -7,10 +7,11 @@
 
 use cuda_std::prelude::*;
 
+use super::group::x_in_registers;
 use super::pack::Packed;
 use super::product::{Arithmetic, Fragments, ZERO, multiply};
 use super::size::{Embed, Hide, Memory, OUTPUTS, Part, Place, Quantiles, Size, Split};
-use super::tile::{AlongK, Features};
+use super::tile::{AlongK, Features, Tile};
 use crate::philox;
 
 /// A head's parameters and what it reads.
@@ -117,7 +118,7 @@ fn sin_cos_pi(j: u32, tau: f32) -> (f32, f32) {
 
 /// Two biases of neighbouring columns, zero where there is none.
 #[inline(always)]
-fn two(bias: &In<f32>, at: u32, len: u32) -> [f32; 2] {
+pub fn two(bias: &In<f32>, at: u32, len: u32) -> [f32; 2] {
     [if at < len { bias.get(at) } else { 0.0 }, if at + 1 < len { bias.get(at + 1) } else { 0.0 }]
 }
 
@@ -129,7 +130,7 @@ fn leaky(u: f32, slope: f32) -> f32 {
 
 /// 0 where not positive; NaN stays.
 #[inline(always)]
-fn relu(u: f32) -> f32 {
+pub fn relu(u: f32) -> f32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let positive: f32;
@@ -162,8 +163,13 @@ impl Head {
     /// Starts copying a chunk of the cosine layer's weight and of h, as one group.
     #[inline(always)]
     pub fn copy_embed<S: Size>(&self, place: &Place, split: &Split, chunk: u32) {
+        self.copy_embed_to::<S>(Memory::<S>::cos_weight(), place, split, chunk);
+    }
+
+    /// The same, the weight to another place.
+    #[inline(always)]
+    pub fn copy_embed_to<S: Size>(&self, weight: Tile, place: &Place, split: &Split, chunk: u32) {
         if chunk < self.chunks::<S>() {
-            let weight = Memory::<S>::cos_weight();
             weight.copy::<S>(&self.packed, chunk * weight.words());
             let h = Features {
                 h: self.h,
@@ -181,8 +187,14 @@ impl Head {
     /// Starts copying a chunk of the hidden layer's weight, as one group.
     #[inline(always)]
     pub fn copy_hidden<S: Size>(&self, chunk: u32) {
+        self.copy_hidden_to::<S>(Memory::<S>::hid_weight(), chunk);
+    }
+
+    /// The same, to another place.
+    #[inline(always)]
+    pub fn copy_hidden_to<S: Size>(&self, weight: Tile, chunk: u32) {
         if chunk < self.chunks::<S>() {
-            let (weight, packed) = (Memory::<S>::hid_weight(), Packed::new::<S>(self.trunk, self.outputs));
+            let packed = Packed::new::<S>(self.trunk, self.outputs);
             weight.copy::<S>(&self.packed, packed.hid_weight + chunk * weight.words());
         }
         shared::copy_commit();
@@ -280,6 +292,9 @@ impl Head {
         split: &Split,
         samples: &RowSamples,
     ) -> Fragments {
+        if x_in_registers::<S>() {
+            return self.hidden_sums_of_rows::<E, S>(place, split, samples);
+        }
         let mut sums = ZERO;
         let chunks = self.chunks::<S>();
         shared::copy_wait::<0>();

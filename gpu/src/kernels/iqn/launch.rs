@@ -2,12 +2,12 @@
 
 use cuda_std::{Buf, Kernel};
 
-use super::backward::Plane;
 use super::pack::{self, Packed};
+use super::plane::Plane;
 use super::product;
 use super::size::{
-    Embed, GradEmbed, GradHide, GradOut, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Hide, Large, MAX_BRANCHES,
-    MAX_OUTPUTS, Medium, Memory, OUTPUTS, Part, Quantiles, Size, Small, Split,
+    Embed, GradEmbed, GradHide, GradOut, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Hide,
+    Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, Memory, OUTPUTS, Part, Quantiles, Size, Small, Split,
 };
 use crate::action;
 

@@ -128,6 +128,10 @@ pub trait Arithmetic {
     /// warpgroups multiply. A whole group calls.
     #[inline(always)]
     fn sum_rows<P: Part, A: Order>(_a: Tile, _first: u32, _depth: u32, _sums: &mut RowSums) {}
+    /// Adds A B where a lane has its rows of A in registers as `group` wants them, 64 summed indices, for B along k. A whole
+    /// warpgroup calls.
+    #[inline(always)]
+    fn multiply_rows<P: Part>(_a: &[[u32; 4]; 4], _b: Tile, _c: &mut Fragments) {}
     /// What of a result is stored in an f32 tile for use as an operand: it is read several times, and rounded once.
     #[inline(always)]
     fn stored(value: f32) -> f32 {

@@ -5,7 +5,7 @@
 
 use cuda_std::prelude::*;
 
-use super::backward::{Plane, fragment_place};
+use super::plane::{Plane, fragment_place};
 use super::size::{GradEmbed, GradHide, GradOut, OUTPUTS, Size};
 
 /// Floats of a plane that one block adds.

@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
+use super::group::x_in_registers;
 use super::tile::{Tile, opaque};
 
 /// Outputs that are computed at once.
@@ -319,6 +320,20 @@ impl<S: Size> Memory<S> {
         Self::tile(Self::HID_WEIGHT, S::HIDDEN, S::CHUNK)
     }
 
+    /// The cosine layer's weight of even chunks, and where d phi is at other times of odd ones.
+    #[inline(always)]
+    pub fn alternate_cos_weight(chunk: u32) -> Tile {
+        let start = if chunk.is_multiple_of(2) { Self::COS_WEIGHT } else { Self::D };
+        Self::tile(start, S::CHUNK, S::COSINES)
+    }
+
+    /// The hidden layer's weight in the same way.
+    #[inline(always)]
+    pub fn alternate_hid_weight(chunk: u32) -> Tile {
+        let behind = Self::D + Self::words(S::CHUNK * S::COSINES);
+        Self::tile(if chunk.is_multiple_of(2) { Self::HID_WEIGHT } else { behind }, S::HIDDEN, S::CHUNK)
+    }
+
     /// Rows of the output layer's weight [outputs, hidden], where the hidden layer's is at other times.
     pub const fn out_weight() -> Tile {
         Self::tile(Self::HID_WEIGHT, OUTPUTS, S::HIDDEN)
@@ -388,6 +403,8 @@ const fn fits<S: Size>() {
     // d phi's place holds a tile of outputs and of their gradients, and the hidden weight's chunk rows of the output weight.
     assert!(Memory::<S>::words(S::ROWS * S::CHUNK) >= S::ROWS * OUTPUTS);
     assert!(S::CHUNK >= OUTPUTS);
+    // d phi's place holds a chunk of both weights, where they alternate.
+    assert!(!x_in_registers::<S>() || S::ROWS >= S::COSINES + S::HIDDEN);
     // The items' place holds the warps' sums, and warpgroups' tiles begin at whole 1,024 bytes.
     assert!(2 * S::ROWS * MAX_BRANCHES >= S::ROWS / 16 * S::CHUNK);
     assert!(!S::GROUPS || (S::ROWS.is_multiple_of(64) && (4 * Memory::<S>::ONES).is_multiple_of(1024)));

@@ -267,7 +267,8 @@ impl Tile {
             let view = self.pairs(at ^ (4 * (k / 8 % 8 + 2 * step)));
             view.get_matrices(16 * i * width + k / 64 * self.block_words())
         } else {
-            let at = (8 * (m / 2) + r) * width + first / 8 * self.block_words() + 4 * ((first % 8 + m % 2) ^ r);
+            let at =
+                (8 * (m / 2) + r) * width + first / 8 * self.block_words() + 4 * ((first % 8 + m % 2) ^ r);
             self.pairs(at ^ (8 * i)).get_matrices_transposed((k + 16 * step) * width)
         }
     }
@@ -281,7 +282,8 @@ impl Tile {
             let view = self.pairs(at ^ (4 * (k / 8 % 8 + 2 * step)));
             view.get_matrices(8 * c * width + k / 64 * self.block_words())
         } else {
-            let at = (8 * (m % 2) + r) * width + first / 8 * self.block_words() + 4 * ((first % 8 + m / 2) ^ r);
+            let at =
+                (8 * (m % 2) + r) * width + first / 8 * self.block_words() + 4 * ((first % 8 + m / 2) ^ r);
             self.pairs(at ^ (4 * c)).get_matrices_transposed((k + 16 * step) * width)
         };
         [[a, b], [c, d]]
