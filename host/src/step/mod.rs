@@ -9,15 +9,18 @@ pub mod ensemble;
 pub mod iql;
 pub mod iqn;
 pub mod kept;
+pub mod losses;
 pub mod mamba;
 pub mod network;
 pub mod noisy;
 pub mod parts;
+pub mod passes;
 pub mod probe;
 pub mod prune;
 pub mod record;
 pub mod replay;
 pub mod shape;
+pub mod spectral;
 pub mod update;
 pub mod vaccine;
 
