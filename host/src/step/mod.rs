@@ -18,6 +18,7 @@ pub mod prune;
 pub mod record;
 pub mod replay;
 pub mod shape;
+pub mod state;
 pub mod update;
 pub mod vaccine;
 
