@@ -21,6 +21,7 @@ pub mod record;
 pub mod replay;
 pub mod shape;
 pub mod spectral;
+pub mod state;
 pub mod update;
 pub mod vaccine;
 
