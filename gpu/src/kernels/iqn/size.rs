@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
+use super::group::x_in_registers;
 use super::tile::{Tile, opaque};
 
 /// Outputs that are computed at once.
@@ -30,6 +31,8 @@ pub trait Size {
     const THREADS: u32;
     /// Whether operands are bf16 in shared memory; else they are f32.
     const HALF: bool;
+    /// Whether warpgroups multiply, four warps together; else warps do.
+    const GROUPS: bool = false;
 }
 
 /// For up to 128 hidden units and 64 cosines: the defaults.
@@ -44,6 +47,10 @@ pub struct HalfSmall;
 pub struct HalfMedium;
 /// As [`Large`], in bf16.
 pub struct HalfLarge;
+/// As [`HalfSmall`], for warpgroups.
+pub struct GroupSmall;
+/// As [`HalfMedium`], for warpgroups.
+pub struct GroupMedium;
 
 impl Size for Small {
     const ROWS: u32 = 128;
@@ -99,7 +106,27 @@ impl Size for HalfLarge {
     const HALF: bool = true;
 }
 
-/// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8.
+/// Tiles, packed weights and planes of gradients are as large as the other size's: the host tells them apart by nothing but
+/// the kernel.
+macro_rules! for_groups {
+    ($name:ident as $half:ident) => {
+        impl Size for $name {
+            const ROWS: u32 = $half::ROWS;
+            const HIDDEN: u32 = $half::HIDDEN;
+            const COSINES: u32 = $half::COSINES;
+            const CHUNK: u32 = $half::CHUNK;
+            const THREADS: u32 = $half::THREADS;
+            const HALF: bool = true;
+            const GROUPS: bool = true;
+        }
+    };
+}
+
+for_groups!(GroupSmall as HalfSmall);
+for_groups!(GroupMedium as HalfMedium);
+
+/// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8. Warpgroups
+/// have 64 rows each, a warp of them 16.
 pub trait Part {
     /// Rows of C.
     const ROWS: u32;
@@ -107,18 +134,43 @@ pub trait Part {
     const COLUMNS: u32;
     /// Threads of the block.
     const THREADS: u32;
-    /// Warps along the columns.
-    const ACROSS: u32 = Self::THREADS / 32 / warps_along_rows(Self::ROWS, Self::COLUMNS, Self::THREADS / 32);
-    /// Tensor-core tiles of a warp along the rows, at most 4.
-    const TM: usize = (Self::ROWS / 16 * Self::ACROSS / (Self::THREADS / 32)) as usize;
-    /// Tensor-core tiles of a warp along the columns, at most 8.
+    /// Whether warpgroups multiply.
+    const GROUPS: bool;
+    /// First byte of [`Memory::ones`].
+    const ONES: u32;
+    /// Warps along the columns; of groups, these.
+    const ACROSS: u32 = if Self::GROUPS {
+        groups_across(Self::ROWS, Self::THREADS / 128)
+    } else {
+        Self::THREADS / 32 / warps_along_rows(Self::ROWS, Self::COLUMNS, Self::THREADS / 32)
+    };
+    /// Tensor-core tiles of a warp along the rows, at most 4; of a group's, 1.
+    const TM: usize =
+        if Self::GROUPS { 1 } else { (Self::ROWS / 16 * Self::ACROSS / (Self::THREADS / 32)) as usize };
+    /// Tensor-core tiles of a warp along the columns, at most 8; of a group's, 16.
     const TN: usize = (Self::COLUMNS / 8 / Self::ACROSS) as usize;
 
-    /// The warp's first row and column of C.
+    /// A warp's first row and column of C.
+    #[inline(always)]
+    fn place(warp: u32) -> (u32, u32) {
+        if Self::GROUPS {
+            let (row, column) = Self::group_place(warp / 4);
+            (row + 16 * (warp % 4), column)
+        } else {
+            (warp / Self::ACROSS * 16 * Self::TM as u32, warp % Self::ACROSS * 8 * Self::TN as u32)
+        }
+    }
+
+    /// A warpgroup's first row and column of C.
+    #[inline(always)]
+    fn group_place(group: u32) -> (u32, u32) {
+        (group / Self::ACROSS * 64, group % Self::ACROSS * 8 * Self::TN as u32)
+    }
+
+    /// The calling warp's first row and column of C.
     #[inline(always)]
     fn corner() -> (u32, u32) {
-        let warp = opaque(thread::warp()) % (Self::THREADS / 32);
-        (warp / Self::ACROSS * 16 * Self::TM as u32, warp % Self::ACROSS * 8 * Self::TN as u32)
+        Self::place(opaque(thread::warp()) % (Self::THREADS / 32))
     }
 
     /// The same in octets.
@@ -149,6 +201,12 @@ const fn warps_along_rows(rows: u32, columns: u32, warps: u32) -> u32 {
     best
 }
 
+/// Warpgroups along the columns: along the rows there is one for every 64.
+const fn groups_across(rows: u32, groups: u32) -> u32 {
+    assert!(rows.is_multiple_of(64) && groups.is_multiple_of(rows / 64));
+    groups / (rows / 64)
+}
+
 macro_rules! parts {
     ($($(#[$doc:meta])* $name:ident = $rows:expr, $columns:expr;)*) => { $(
         $(#[$doc])*
@@ -158,6 +216,8 @@ macro_rules! parts {
             const ROWS: u32 = $rows;
             const COLUMNS: u32 = $columns;
             const THREADS: u32 = S::THREADS;
+            const GROUPS: bool = S::GROUPS;
+            const ONES: u32 = 4 * Memory::<S>::ONES;
         }
     )* };
 }
@@ -169,8 +229,8 @@ parts! {
     Hide = S::ROWS, S::HIDDEN;
     /// z: rows by outputs.
     Quantiles = S::ROWS, OUTPUTS;
-    /// dWo: outputs by hidden units.
-    GradOut = OUTPUTS, S::HIDDEN;
+    /// dWo: outputs by hidden units; of groups, which have no less than 64 rows, hidden units by outputs.
+    GradOut = if S::GROUPS { S::HIDDEN } else { OUTPUTS }, if S::GROUPS { OUTPUTS } else { S::HIDDEN };
     /// dWh: hidden units by trunk features.
     GradHide = S::HIDDEN, S::CHUNK;
     /// dWc: trunk features by cosines.
@@ -197,7 +257,8 @@ impl<S: Size> Memory<S> {
     const D: u32 = Self::X + Self::X_WORDS;
     const COS_WEIGHT: u32 = Self::D + Self::words(S::ROWS * S::CHUNK);
     const HID_WEIGHT: u32 = Self::COS_WEIGHT + Self::words(S::CHUNK * S::COSINES);
-    const TRUNK: u32 = Self::HID_WEIGHT + Self::words(S::HIDDEN * S::CHUNK);
+    const ONES: u32 = Self::HID_WEIGHT + Self::words(S::HIDDEN * S::CHUNK);
+    const TRUNK: u32 = Self::ONES + if S::GROUPS { Self::words(8 * 64) } else { 0 };
     const ITEMS: u32 = Self::TRUNK + 2 * (Self::SAMPLES + 1) * S::CHUNK;
     const TAUS: u32 = Self::ITEMS + 2 * S::ROWS * MAX_BRANCHES;
     const CHOSEN: u32 = Self::TAUS + S::ROWS;
@@ -259,9 +320,35 @@ impl<S: Size> Memory<S> {
         Self::tile(Self::HID_WEIGHT, S::HIDDEN, S::CHUNK)
     }
 
+    /// The cosine layer's weight of even chunks, and where d phi is at other times of odd ones.
+    #[inline(always)]
+    pub fn alternate_cos_weight(chunk: u32) -> Tile {
+        let start = if chunk.is_multiple_of(2) { Self::COS_WEIGHT } else { Self::D };
+        Self::tile(start, S::CHUNK, S::COSINES)
+    }
+
+    /// The hidden layer's weight in the same way.
+    #[inline(always)]
+    pub fn alternate_hid_weight(chunk: u32) -> Tile {
+        let behind = Self::D + Self::words(S::CHUNK * S::COSINES);
+        Self::tile(if chunk.is_multiple_of(2) { Self::HID_WEIGHT } else { behind }, S::HIDDEN, S::CHUNK)
+    }
+
     /// Rows of the output layer's weight [outputs, hidden], where the hidden layer's is at other times.
     pub const fn out_weight() -> Tile {
         Self::tile(Self::HID_WEIGHT, OUTPUTS, S::HIDDEN)
+    }
+
+    /// Eight columns of ones [8, 64], by which warpgroups sum rows.
+    #[inline(always)]
+    pub fn ones() -> Shared<u32> {
+        shared::array(4 * Self::ONES, if S::GROUPS { Self::words(8 * 64) } else { 0 })
+    }
+
+    /// Sums of dx * phi over the 16 rows of a warp [rows / 16, chunk], where the items are at other times.
+    #[inline(always)]
+    pub fn warp_sums() -> Shared<f32> {
+        shared::array(4 * Self::ITEMS, S::ROWS / 16 * S::CHUNK)
     }
 
     /// A chunk of the trunk's features [samples + 1, chunk], for even and odd chunks. The last row is zero: the features
@@ -316,6 +403,11 @@ const fn fits<S: Size>() {
     // d phi's place holds a tile of outputs and of their gradients, and the hidden weight's chunk rows of the output weight.
     assert!(Memory::<S>::words(S::ROWS * S::CHUNK) >= S::ROWS * OUTPUTS);
     assert!(S::CHUNK >= OUTPUTS);
+    // d phi's place holds a chunk of both weights, where they alternate.
+    assert!(!x_in_registers::<S>() || S::ROWS >= S::COSINES + S::HIDDEN);
+    // The items' place holds the warps' sums, and warpgroups' tiles begin at whole 1,024 bytes.
+    assert!(2 * S::ROWS * MAX_BRANCHES >= S::ROWS / 16 * S::CHUNK);
+    assert!(!S::GROUPS || (S::ROWS.is_multiple_of(64) && (4 * Memory::<S>::ONES).is_multiple_of(1024)));
     // Rows of a bf16 tile are whole 128 bytes.
     assert!(
         !S::HALF
@@ -330,6 +422,8 @@ const _: () = {
     fits::<HalfSmall>();
     fits::<HalfMedium>();
     fits::<HalfLarge>();
+    fits::<GroupSmall>();
+    fits::<GroupMedium>();
 };
 
 /// Which rows of which samples a tile has: several whole samples, or a part of one that has more quantiles than a tile
