@@ -39,12 +39,14 @@ mod tile;
 #[macro_use]
 mod product;
 mod backward;
+mod bf16;
 mod forward;
 mod fp32;
 // Off the target that has the instruction nothing of it is used.
 #[cfg_attr(all(target_arch = "nvptx64", not(target_feature = "sm_90a")), allow(unused))]
 mod group;
 mod loss;
+mod memory;
 mod pack;
 mod plane;
 mod reduce;
@@ -56,18 +58,19 @@ mod launch;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
 
+use bf16::Bf16;
 use forward::{Head, Taus};
 use fp32::Fp32;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
 use group::Bf16Groups;
 use loss::Loss;
-use product::{Bf16, Tf32};
+use product::Tf32;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
 use size::{GroupMedium, GroupSmall};
 use size::{HalfLarge, HalfMedium, HalfSmall, Large, Medium, Small};
-#[cfg(not(target_arch = "nvptx64"))]
-use size::{Memory, Size};
 use target::Target;
+#[cfg(not(target_arch = "nvptx64"))]
+use {memory::Memory, size::Size};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{

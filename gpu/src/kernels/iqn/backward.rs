@@ -10,11 +10,14 @@ use cuda_std::prelude::*;
 
 use super::forward::{Head, RowSamples, ready};
 use super::loss::Loss;
+use super::memory::Memory;
 use super::plane::{Plane, Sums};
 use super::product::{Arithmetic, Fragments, Plain, WithSums, ZERO, multiply};
-use super::size::{Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split};
+use super::size::{
+    Embed, GradEmbed, GradHide, GradOut, Hide, OUTPUTS, Part, Place, Size, Split, side_by_side,
+};
 use super::target::first_output;
-use super::tile::{AlongK, AlongRows};
+use super::tile::{AlongK, AlongRows, opaque};
 use super::trunk::{store_products, store_warp_sums, sum_dh, sum_dh_in_warp, sum_dh_of_warps};
 use crate::action;
 
@@ -166,25 +169,38 @@ fn chunks_by_groups<E: Arithmetic, S: Size>(
             store_warp_sums::<S>(&dh);
         }
         ready::<S>(); // x, d phi and the warps' sums are there, the weights have been read
-        head.copy_embed::<S>(place, split, chunk + 1);
-        head.copy_hidden::<S>(chunk + 1);
-        let (hidden, x) = (Memory::<S>::hidden(), Memory::<S>::x());
-        let weight = plane.hid_weight + chunk * S::HIDDEN * S::CHUNK;
-        if chunk == 0 {
-            sums.add::<E, GradHide<S>, WithSums>(hidden, x, weight, plane.hid_bias);
-        } else {
-            sums.add::<E, GradHide<S>, Plain>(hidden, x, weight, 0);
+        if whole_warps {
+            head.copy_embed::<S>(place, split, chunk + 1);
+            head.copy_hidden::<S>(chunk + 1);
         }
-        sums.add::<E, GradEmbed<S>, WithSums>(
-            Memory::<S>::d_phi(),
-            Memory::<S>::cosines(),
-            plane.cos_weight + chunk * S::CHUNK * S::COSINES,
-            plane.cos_bias + chunk * S::CHUNK,
-        );
+        let second_half = opaque(thread::thread_idx()) >= GradHide::<S>::THREADS;
+        if !side_by_side::<S>() || !second_half {
+            let (hidden, x) = (Memory::<S>::hidden(), Memory::<S>::x());
+            let weight = plane.hid_weight + chunk * S::HIDDEN * S::CHUNK;
+            if chunk == 0 {
+                sums.add::<E, GradHide<S>, WithSums>(hidden, x, weight, plane.hid_bias);
+            } else {
+                sums.add::<E, GradHide<S>, Plain>(hidden, x, weight, 0);
+            }
+        }
+        if !side_by_side::<S>() || second_half {
+            sums.add::<E, GradEmbed<S>, WithSums>(
+                Memory::<S>::d_phi(),
+                Memory::<S>::cosines(),
+                plane.cos_weight + chunk * S::CHUNK * S::COSINES,
+                plane.cos_bias + chunk * S::CHUNK,
+            );
+        }
         if whole_warps {
             sum_dh_of_warps::<S>(head, loss, place, split, chunk);
         } else {
+            // The products need x's and d phi's place. Kept until now, they would take registers that others lack.
             thread::sync(); // x and d phi have been read
+            let phi = head.embed::<E, S, false>(chunk, samples, &E::Kept::default());
+            let dh = d_phi::<E, S>(&phi, chunk, samples);
+            thread::sync(); // x and d phi have been written once more, the weights have been read
+            head.copy_embed::<S>(place, split, chunk + 1);
+            head.copy_hidden::<S>(chunk + 1);
             store_products::<S>(&dh);
             thread::sync(); // dx * phi is there
             sum_dh::<S>(head, loss, place, split, chunk, piece);

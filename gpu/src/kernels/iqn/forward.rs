@@ -8,10 +8,11 @@
 use cuda_std::prelude::*;
 
 use super::group::x_in_registers;
+use super::memory::Memory;
 use super::pack::Packed;
 use super::product::{Arithmetic, Fragments, ZERO, multiply};
-use super::size::{Embed, Hide, Memory, OUTPUTS, Part, Place, Quantiles, Size, Split};
-use super::tile::{AlongK, Features, Tile};
+use super::size::{Embed, Hide, OUTPUTS, Part, Place, Quantiles, Size, Split};
+use super::tile::{AlongK, Features, Tile, opaque};
 use crate::philox;
 
 /// A head's parameters and what it reads.
@@ -118,8 +119,15 @@ fn sin_cos_pi(j: u32, tau: f32) -> (f32, f32) {
 
 /// Two biases of neighbouring columns, zero where there is none.
 #[inline(always)]
-pub fn two(bias: &In<f32>, at: u32, len: u32) -> [f32; 2] {
+fn two(bias: &In<f32>, at: u32, len: u32) -> [f32; 2] {
     [if at < len { bias.get(at) } else { 0.0 }, if at + 1 < len { bias.get(at + 1) } else { 0.0 }]
+}
+
+/// The lane's first column of an octet. Of groups, of which the corner's column may be a constant, [`opaque`]: the compiler
+/// would keep all that follows from it from one tile to the next.
+#[inline(always)]
+fn lane_column<S: Size>() -> u32 {
+    2 * (if S::GROUPS { opaque(thread::lane()) } else { thread::lane() } % 4)
 }
 
 /// u where positive, slope * u elsewhere.
@@ -180,8 +188,28 @@ impl Head {
                 vectors: self.vectors,
             };
             h.copy::<S>(Memory::<S>::trunk(chunk % 2), split.samples);
+            if S::GROUPS {
+                self.copy_bias::<S>(chunk);
+            }
         }
         shared::copy_commit();
+    }
+
+    /// Starts copying a chunk of the cosine layer's bias.
+    #[inline(always)]
+    fn copy_bias<S: Size>(&self, chunk: u32) {
+        let column = thread::thread_idx();
+        if column < S::CHUNK {
+            let from = chunk * S::CHUNK + column;
+            let (from, bytes) = if from < self.trunk { (from, 4) } else { (0, 0) };
+            Memory::<S>::trunk(chunk % 2).copy_one(
+                Memory::<S>::BIAS_ROW,
+                column,
+                &self.cos_bias,
+                from,
+                bytes,
+            );
+        }
     }
 
     /// Starts copying a chunk of the hidden layer's weight, as one group.
@@ -257,6 +285,9 @@ impl Head {
         samples: &RowSamples,
         kept: &E::Kept,
     ) -> Fragments {
+        if S::GROUPS {
+            return self.embed_of_groups::<E, S>(chunk, samples);
+        }
         let first = chunk * S::CHUNK + Embed::<S>::corner().1 + 2 * (thread::lane() % 4);
         let mut bias = [[0.0; 2]; 16];
         unroll16!(j < Embed::<S>::TN => {
@@ -320,7 +351,7 @@ impl Head {
     #[inline(always)]
     pub fn store_hidden<E: Arithmetic, S: Size>(&self, sums: &Fragments) {
         let hidden = Memory::<S>::hidden();
-        let first = Hide::<S>::corner().1 + 2 * (thread::lane() % 4);
+        let first = Hide::<S>::corner().1 + lane_column::<S>();
         let mut bias = [[0.0; 2]; 16];
         unroll16!(j < Hide::<S>::TN => {
             bias[j] = two(&self.hid_bias, first + 8 * j as u32, self.hidden);
@@ -336,7 +367,7 @@ impl Head {
     /// z of a group of outputs, to shared memory. Reads u1 and the group's weight there.
     #[inline(always)]
     pub fn outputs<E: Arithmetic, S: Size>(&self, group: u32) {
-        let first = group * OUTPUTS + Quantiles::<S>::corner().1 + 2 * (thread::lane() % 4);
+        let first = group * OUTPUTS + Quantiles::<S>::corner().1 + lane_column::<S>();
         let mut bias = [[0.0; 2]; 16];
         unroll16!(j < Quantiles::<S>::TN => {
             bias[j] = two(&self.out_bias, first + 8 * j as u32, self.outputs);

@@ -1,15 +1,16 @@
 //! The products in bf16 by warpgroups: `wgmma`, which reads both operands from shared memory; see `product`.
 //!
-//! Operands and the place of each element of C in the lanes are those of [`super::product::Bf16`]; sums are added in
+//! Operands and the place of each element of C in the lanes are those of [`super::bf16::Bf16`]; sums are added in
 //! another order, so results differ from it by f32's rounding.
 
 use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
-use super::forward::{Head, RowSamples, ready, relu, two};
+use super::forward::{Head, RowSamples, ready, relu};
+use super::memory::Memory;
 use super::product::{Arithmetic, Fragments, RowSums, Summing, ZERO, multiply};
-use super::size::{Embed, Hide, Memory, Part, Place, Size, Split};
+use super::size::{Embed, Hide, Part, Place, Size, Split};
 use super::tile::{AlongK, Order, Tile, opaque};
 use crate::kernels::gemm::round;
 
@@ -140,26 +141,52 @@ impl Head {
         sums
     }
 
+    /// phi of a chunk, a lane's part, from the chunk's weight and bias in shared memory.
+    #[inline(always)]
+    fn phi<E: Arithmetic, S: Size>(&self, chunk: u32, weight: Tile) -> Fragments {
+        let trunk = Memory::<S>::trunk(chunk % 2);
+        let column = Embed::<S>::corner().1 + 2 * (opaque(thread::lane()) % 4);
+        let mut phi = ZERO;
+        unroll8!(j < Embed::<S>::TN => {
+            let [b0, b1] = trunk.get2(Memory::<S>::BIAS_ROW, column, j as u32);
+            phi[j] = [b0, b1, b0, b1];
+        });
+        multiply::<E, Embed<S>, AlongK, AlongK>(Memory::<S>::cosines(), weight, S::COSINES, &mut phi);
+        unroll8!(j < Embed::<S>::TN => {
+            phi[j] = phi[j].map(relu);
+        });
+        phi
+    }
+
     /// x of a chunk, a lane's part, as [`Arithmetic::multiply_rows`] takes it.
     #[inline(always)]
     fn rows_of_x<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> [[u32; 4]; 4] {
+        let phi = self.phi::<E, S>(chunk, Memory::<S>::alternate_cos_weight(chunk));
         let column = 2 * (opaque(thread::lane()) % 4);
-        let first = chunk * S::CHUNK + column;
-        let mut phi = ZERO;
-        unroll8!(j < 8 => {
-            let [b0, b1] = two(&self.cos_bias, first + 8 * j as u32, self.trunk);
-            phi[j] = [b0, b1, b0, b1];
-        });
-        let weight = Memory::<S>::alternate_cos_weight(chunk);
-        multiply::<E, Embed<S>, AlongK, AlongK>(Memory::<S>::cosines(), weight, S::COSINES, &mut phi);
         let trunk = Memory::<S>::trunk(chunk % 2);
         let mut x = [[0; 4]; 4];
         unroll8!(j < 8 => {
-            let p = phi[j].map(relu);
-            let (upper, lower) = (trunk.get2(samples[0], column, j as u32), trunk.get2(samples[1], column, j as u32));
+            let (p, octet) = (phi[j], j as u32);
+            let (upper, lower) = (trunk.get2(samples[0], column, octet), trunk.get2(samples[1], column, octet));
             x[j / 2][2 * (j % 2)] = round::bf16_pair(upper[0] * p[0], upper[1] * p[1]);
             x[j / 2][2 * (j % 2) + 1] = round::bf16_pair(lower[0] * p[2], lower[1] * p[3]);
         });
         x
+    }
+
+    /// [`Head::embed`].
+    #[inline(always)]
+    pub fn embed_of_groups<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> Fragments {
+        let phi = self.phi::<E, S>(chunk, Memory::<S>::cos_weight());
+        let (trunk, x) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::x());
+        each_tile!(Embed<S>, (lane, corner, at, i, j) => {
+            let column = 8 * corner.1 + 2 * lane.t;
+            let p = phi[at];
+            let upper = trunk.get2(samples[2 * i as usize], column, j);
+            let lower = trunk.get2(samples[2 * i as usize + 1], column, j);
+            x.set_pair(lane, corner, 2 * i, j, [upper[0] * p[0], upper[1] * p[1]]);
+            x.set_pair(lane, corner, 2 * i + 1, j, [lower[0] * p[2], lower[1] * p[3]]);
+        });
+        phi
     }
 }

@@ -2,12 +2,13 @@
 
 use cuda_std::{Buf, Kernel};
 
+use super::memory::Memory;
 use super::pack::{self, Packed};
 use super::plane::Plane;
 use super::product;
 use super::size::{
     Embed, GradEmbed, GradHide, GradOut, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Hide,
-    Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, Memory, OUTPUTS, Part, Quantiles, Size, Small, Split,
+    Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, OUTPUTS, Part, Quantiles, Size, Small, Split,
 };
 use crate::action;
 

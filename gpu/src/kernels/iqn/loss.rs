@@ -7,8 +7,9 @@ use cuda_std::prelude::*;
 
 use super::backward;
 use super::forward::{Head, Taus, ready, row_samples, write_constants};
+use super::memory::Memory;
 use super::product::Arithmetic;
-use super::size::{MAX_BRANCHES, Memory, OUTPUTS, Place, Size, Split};
+use super::size::{MAX_BRANCHES, OUTPUTS, Place, Size, Split};
 use super::target::first_output;
 use crate::action;
 

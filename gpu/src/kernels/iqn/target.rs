@@ -3,8 +3,9 @@
 use cuda_std::prelude::*;
 
 use super::forward::{Head, Taus, ready, row_samples, write_constants};
+use super::memory::Memory;
 use super::product::Arithmetic;
-use super::size::{MAX_BRANCHES, MAX_OUTPUTS, Memory, OUTPUTS, Place, Size, Split};
+use super::size::{MAX_BRANCHES, MAX_OUTPUTS, OUTPUTS, Place, Size, Split};
 use crate::action;
 
 /// Selects the greedy actions and gathers their quantiles.

@@ -329,6 +329,14 @@ impl Tile {
     }
 }
 
+impl Tile {
+    /// Starts copying one float, or with `bytes` = 0 a zero, to an f32 tile.
+    #[inline(always)]
+    pub fn copy_one(&self, row: u32, column: u32, from: &In<f32>, at: u32, bytes: u32) {
+        shared::copy_async4(self.view(0), self.at(row, column), from, at, bytes);
+    }
+}
+
 /// Rows of the trunk's features.
 #[derive(Clone, Copy)]
 pub struct Features {

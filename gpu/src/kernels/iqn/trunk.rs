@@ -4,8 +4,9 @@ use cuda_std::prelude::*;
 
 use super::forward::Head;
 use super::loss::Loss;
+use super::memory::Memory;
 use super::product::Fragments;
-use super::size::{Embed, Memory, Part, Place, Size, Split};
+use super::size::{Embed, Part, Place, Size, Split};
 use super::tile::Lane;
 
 /// dx * phi to shared memory.
