@@ -3,7 +3,11 @@
 mod check;
 mod completions;
 mod data;
+mod errors;
 mod inspect;
+#[path = "../resumable/mod.rs"]
+mod resumable;
+mod resume;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

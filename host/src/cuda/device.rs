@@ -47,6 +47,17 @@ impl fmt::Debug for Gpu {
     }
 }
 
+/// The GPU of that index, if the kernels run on it.
+fn usable(gpus: Vec<GpuProperties>, index: usize) -> Result<GpuProperties, NoDevice> {
+    let count = gpus.len();
+    let properties = gpus.into_iter().nth(index).ok_or(NoDevice::NoSuchGpu { index, count })?;
+    let (major, minor) = properties.capability;
+    if properties.capability < OLDEST_CAPABILITY {
+        return Err(NoDevice::TooOld { index, name: properties.name, major, minor });
+    }
+    Ok(properties)
+}
+
 impl Gpu {
     /// Opens a GPU by its index and loads the newest kernel image it can run.
     ///
@@ -58,12 +69,7 @@ impl Gpu {
         if gpus.is_empty() {
             return Err(no_gpu().into());
         }
-        let count = gpus.len();
-        let properties = gpus.into_iter().nth(index).ok_or(NoDevice::NoSuchGpu { index, count })?;
-        let (major, minor) = properties.capability;
-        if properties.capability < OLDEST_CAPABILITY {
-            return Err(NoDevice::TooOld { index, name: properties.name, major, minor }.into());
-        }
+        let properties = usable(gpus, index)?;
         let image = images.choose(properties.capability).map_err(NoDevice::NoKernels)?;
         let context = open_context(index)?;
         let target = image.target();
@@ -189,4 +195,27 @@ fn open_context(index: usize) -> Result<Context, ExecError> {
     // SAFETY: `context` is alive; binds it to this thread and reports what the wrapper ignores.
     check(unsafe { driver::cuCtxSetCurrent(context.as_raw()) }, "cuCtxSetCurrent", subject)?;
     Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_index_and_an_old_gpu_are_refused_by_name() {
+        let gpu = |index, capability| GpuProperties {
+            index,
+            name: "a GPU".into(),
+            capability,
+            multiprocessors: 1,
+            memory: 1,
+            l2_bytes: 1,
+            shared_bytes_per_block: 1,
+        };
+        let gpus = vec![gpu(0, (9, 0)), gpu(1, (7, 5))];
+        assert_eq!(usable(gpus.clone(), 0).unwrap(), gpus[0]);
+        let message = |index| usable(gpus.clone(), index).unwrap_err().to_string();
+        assert_eq!(message(2), "there is no GPU 2: the driver sees 2");
+        assert_eq!(message(1), "GPU 1 (a GPU) has compute capability 7.5: 8.0 or newer is needed");
+    }
 }

@@ -48,7 +48,19 @@ pub(super) fn load_image(
     let name = format!("PTX {}", image.target());
     let text =
         CString::new(image.ptx).map_err(|_| NoDevice::NoKernels(format!("{name} holds a NUL byte")))?;
-    Ok((load_module(text.as_bytes_with_nul(), &name)?, name))
+    match load_module(text.as_bytes_with_nul(), &name) {
+        Ok(module) => Ok((module, name)),
+        Err(error) => Err(explained(error)),
+    }
+}
+
+/// A driver that does not know the PTX is too old, which its own words do not say.
+fn explained(error: CudaError) -> ExecError {
+    if error.code == driver::UNSUPPORTED_PTX_VERSION {
+        NoDevice::OldDriver(error).into()
+    } else {
+        error.into()
+    }
 }
 
 /// Loads one image; the compiler's log becomes part of the error.
