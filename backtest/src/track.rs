@@ -3,7 +3,7 @@
 use gpu::market::LogRow;
 use serde::{Deserialize, Serialize};
 
-use crate::BacktestError;
+use crate::{BacktestError, trades};
 
 /// One filled order. Money in the quote currency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +65,11 @@ impl Track {
         track.equity.resize(track.equity.len().max(bars + 1), last);
         track.exposure.resize(track.exposure.len().max(bars), 0.0);
         Ok(track)
+    }
+
+    /// Profits of the closed trades, in the order in which they closed.
+    pub fn profits(&self) -> Vec<f64> {
+        trades(&self.fills).0.iter().map(|trade| trade.profit).collect()
     }
 
     /// Bars of the track.

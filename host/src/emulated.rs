@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use cuda_std::emulator::Emulator;
-use cuda_std::{Access, Buf, Kernel};
+use cuda_std::{Access, Buf, Kernel, KernelDecl};
 
 use crate::error::ExecError;
 use crate::exec::{Element, Epilogue, Exec, Lane, Memory, Product, Touch};
@@ -223,6 +223,11 @@ impl Exec for EmulatedExec {
         self.launches += 1;
         self.emulator.launch(kernel)?;
         Ok(())
+    }
+
+    /// The emulator has all kernels.
+    fn has(&self, _: &KernelDecl) -> bool {
+        true
     }
 
     fn product(&mut self, lane: Lane, product: &Product) -> Result<(), ExecError> {

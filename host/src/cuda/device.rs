@@ -7,6 +7,7 @@ use std::fmt;
 use std::ptr;
 use std::rc::Rc;
 
+use cuda_std::KernelDecl;
 use cust::context::Context;
 use cust::device::Device;
 use cust::sys::{CUcontext, CUfunction, CUmodule};
@@ -29,6 +30,8 @@ pub struct Gpu {
     properties: GpuProperties,
     driver: DriverVersion,
     image: String,
+    /// Its target, as `sm_90a`.
+    target: String,
     functions: RefCell<HashMap<&'static str, Function>>,
     module: CUmodule,
     /// Released last: everything above lives in it.
@@ -69,9 +72,10 @@ impl Gpu {
         let properties = usable(gpus, index)?;
         let image = images.choose(properties.capability).map_err(NoDevice::NoKernels)?;
         let context = open_context(index)?;
+        let target = image.target();
         let (module, image) = load_image(image, properties.capability)?;
         let functions = RefCell::default();
-        Ok(Rc::new(Self { properties, driver, image, functions, module, _context: context }))
+        Ok(Rc::new(Self { properties, driver, image, target, functions, module, _context: context }))
     }
 
     /// What the GPU is.
@@ -87,6 +91,11 @@ impl Gpu {
     /// Which kernel image was loaded, for example `PTX sm_90`.
     pub fn image(&self) -> &str {
         &self.image
+    }
+
+    /// Whether the loaded image has the kernel.
+    pub fn has(&self, kernel: &KernelDecl) -> bool {
+        kernel.only.is_none_or(|only| only == self.target)
     }
 
     /// Free and total device memory, bytes.

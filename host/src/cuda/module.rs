@@ -39,13 +39,13 @@ pub(super) fn load_image(
     capability: (u32, u32),
 ) -> Result<(CUmodule, String), ExecError> {
     if let Some(cubin) = image.cubin_for(capability) {
-        let name = format!("machine code sm_{}", image.arch);
+        let name = format!("machine code {}", image.target());
         match load_module(cubin, &name) {
             Ok(module) => return Ok((module, name)),
             Err(error) => tracing::warn!("{error}; the driver compiles the PTX instead"),
         }
     }
-    let name = format!("PTX sm_{}", image.arch);
+    let name = format!("PTX {}", image.target());
     let text =
         CString::new(image.ptx).map_err(|_| NoDevice::NoKernels(format!("{name} holds a NUL byte")))?;
     match load_module(text.as_bytes_with_nul(), &name) {
