@@ -31,6 +31,8 @@ impl Resuming {
         let folder = folder.with_context(|| {
             format!("{} is neither a run's folder nor a saved state in one", argument.display())
         })?;
+        // Of `state/000001.safetensors` the run's folder is the one that the program was started in.
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let files = RunFiles::open(folder)?;
         let (_, path, saved) = saves::open(argument)?;
         Ok(Self { files, path, saved })
