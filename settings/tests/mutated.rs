@@ -47,7 +47,8 @@ fn changed(text: &str, changes: &[(usize, &str, usize)]) -> String {
 fn used(config: &Config) {
     if config.check_before_data(9, 8).is_ok() {
         let again = Config::layered(&Config::default(), Some(("x", &config.to_toml())), &[]);
-        assert_eq!(&again.expect("what was written is read"), config);
+        // As text: a NaN is no NaN's equal.
+        assert_eq!(again.expect("what was written is read").to_toml(), config.to_toml());
     }
     let _ = config.without_effect(&Config::cpu_preset());
     let _ = config.differences(&Config::default());

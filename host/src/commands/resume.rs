@@ -25,13 +25,14 @@ impl Resuming {
     /// # Errors
     /// A folder in use, one without a state, a state that is damaged.
     pub fn open(argument: &Path) -> anyhow::Result<Self> {
-        // The folder of a state is two above it.
-        let folder = match argument.is_dir() {
-            true => Some(argument),
-            false => argument.parent().and_then(Path::parent).filter(|folder| folder.is_dir()),
-        };
-        let folder = folder
-            .with_context(|| format!("{} is neither a run's folder nor a state", argument.display()))?;
+        // A state is in the folder `state` of the run's.
+        let of_state = || argument.parent().filter(|folder| folder.ends_with(saves::FOLDER))?.parent();
+        let folder = if argument.is_dir() { Some(argument) } else { of_state() };
+        let folder = folder.with_context(|| {
+            format!("{} is neither a run's folder nor a saved state in one", argument.display())
+        })?;
+        // Of `state/000001.safetensors` the run's folder is the one that the program was started in.
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let files = RunFiles::open(folder)?;
         let (_, path, saved) = saves::open(argument)?;
         Ok(Self { files, path, saved })

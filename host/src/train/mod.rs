@@ -19,8 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use nix::sys::signal::{SigSet, Signal};
 
 /// A wish to stop, from Ctrl-C, a signal or a test. The loop looks at it between steps, saves, and ends.
 #[derive(Clone, Debug, Default)]
@@ -43,16 +42,24 @@ impl Stop {
     }
 
     /// Ctrl-C, SIGTERM and SIGHUP ask; a second one ends the process at once, with the code that shells give such an end.
+    ///
+    /// To be called before any other thread is started: the signals are taken out of this thread and those that it will
+    /// start, and a thread waits for them.
+    ///
+    /// # Errors
+    /// What the operating system said.
     pub fn on_signals(&self) -> anyhow::Result<()> {
         let stop = self.clone();
         // Whoever started the program with a signal ignored (nohup) does not want to be stopped by it.
-        let wanted: Vec<i32> =
-            [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal)).collect();
-        let mut signals = Signals::new(wanted).context("listening to signals")?;
+        let wanted: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
+            .into_iter()
+            .filter(|&signal| !is_ignored(signal as i32))
+            .collect();
+        wanted.thread_block().context("listening to signals")?;
         let listen = move || {
-            for signal in signals.forever() {
-                if !stop.ask(signal) {
-                    std::process::exit(exit_code(signal));
+            while let Ok(signal) = wanted.wait() {
+                if !stop.ask(signal as i32) {
+                    std::process::exit(exit_code(signal as i32));
                 }
                 progress::write_line("\nstopping after this step; once more to end at once");
             }
