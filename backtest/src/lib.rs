@@ -11,6 +11,8 @@ pub mod drawdown;
 pub mod returns;
 
 mod buy_and_hold;
+mod combine;
+mod gross;
 mod metrics;
 mod parameters;
 mod report;
@@ -19,6 +21,7 @@ mod trades;
 
 pub use buy_and_hold::buy_and_hold;
 pub use drawdown::Drawdown;
+pub use gross::{Gross, gross_returns};
 pub use metrics::Metrics;
 pub use parameters::{INITIAL_EQUITY, bar_side, market_params};
 pub use report::Report;

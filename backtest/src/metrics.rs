@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BacktestError, Drawdown, Track, returns, trades};
+use crate::{BacktestError, Drawdown, Track, returns};
 
 /// Metrics of one track; `docs/METRICS.md` has the formulas. Fractions, not percent; money in the quote currency.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ impl Metrics {
         let cagr = (end > 0.0).then(|| (end / start).powf(bars_per_year / n) - 1.0).filter(|x| x.is_finite());
         let calmar = cagr.filter(|_| max_drawdown.relative > 0.0).map(|cagr| cagr / max_drawdown.relative);
 
-        let (closed, _) = trades(&track.fills);
+        let closed = track.trades();
         let wins: Vec<f64> = closed.iter().map(|t| t.profit).filter(|&p| p > 0.0).collect();
         let lost: f64 = -closed.iter().map(|t| t.profit).filter(|&p| p < 0.0).sum::<f64>();
         let traded: f64 =

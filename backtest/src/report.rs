@@ -32,11 +32,18 @@ impl Report {
         bars_per_year: f64,
     ) -> Result<Self, BacktestError> {
         let track = Track::new(rows, params.initial_equity, part.backtest_steps())?;
-        let holding = buy_and_hold(params, table, part);
+        Self::of_tracks(&track, &buy_and_hold(params, table, part), bars_per_year)
+    }
+
+    /// The report of a strategy's track and of that of buy-and-hold over the same bars.
+    ///
+    /// # Errors
+    /// [`BacktestError`] for a track without a bar or a factor that is not positive and finite.
+    pub fn of_tracks(strategy: &Track, holding: &Track, bars_per_year: f64) -> Result<Self, BacktestError> {
         Ok(Self {
             bars_per_year,
-            strategy: Metrics::new(&track, bars_per_year)?,
-            buy_and_hold: Metrics::new(&holding, bars_per_year)?,
+            strategy: Metrics::new(strategy, bars_per_year)?,
+            buy_and_hold: Metrics::new(holding, bars_per_year)?,
         })
     }
 

@@ -27,6 +27,9 @@ pub struct Track {
     pub exposure: Vec<f64>,
     /// Fills in time order.
     pub fills: Vec<Fill>,
+    /// Which account each fill belongs to, `[fills]`, in a track that is made of several; empty where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<usize>,
     /// Fees paid in all.
     pub fees: f64,
     /// Interest paid on borrowed cash in all.

@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod flat;
+pub mod folds;
 pub mod mamba;
 pub mod model;
 pub mod noisy;
@@ -14,8 +15,11 @@ pub mod pruning;
 pub mod replay;
 pub mod schedule;
 
-pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
+pub use config::{
+    BarSide, Collect, Config, ConfigError, Data, Market, MarketLayout, Optimizer, Precision, Split, Train,
+};
 pub use flat::{Flat, Group, Segment};
+pub use folds::{Folds, Scheme};
 pub use mamba::Mamba;
 pub use model::{Head, Layout, ModelShape, Tensor};
 pub use noisy::{NoisyLayer, NoisyLayout};

@@ -3,6 +3,7 @@
 mod check;
 mod completions;
 mod data;
+mod folds;
 mod inspect;
 
 use std::path::{Path, PathBuf};

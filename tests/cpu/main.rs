@@ -5,6 +5,7 @@ mod coverage;
 mod host_replay;
 #[path = "../kernels/mod.rs"]
 mod kernels;
+mod no_leak;
 mod recorded;
 
 use host::emulated::EmulatedExec;

@@ -196,6 +196,17 @@ impl Collector {
         Ok(collector)
     }
 
+    /// Lets a backtest begin at bar `start` with these numbers, the last bar among them. The accounts must be zeroed.
+    pub fn begin_at(
+        &self,
+        memory: &mut impl Memory,
+        params: &MarketParams,
+        start: u32,
+    ) -> Result<(), ExecError> {
+        memory.upload(self.params, &params.words())?;
+        memory.upload(self.starts, &[start])
+    }
+
     /// The first observation, before any step.
     pub fn record_first<E: Exec>(&self, exec: &mut E, shape: &StepShape) -> Result<(), ExecError> {
         exec.launch(Lane::MAIN, &self.observe(shape, 0))

@@ -2,14 +2,17 @@
 
 pub mod agent;
 pub mod checkpoint;
+pub mod control;
 pub mod cpu;
 pub mod gpu;
 pub mod market;
 pub mod metrics;
+pub mod oracle;
 pub mod profiler;
 pub mod progress;
 pub mod replay;
 pub mod run;
+pub mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use backtest::Report;
+use gpu::market::LogRow;
 use serde::Serialize;
 use settings::Config;
 
 use crate::train::Stop;
-use crate::train::agent::{Agent, PartName, StepRow};
+use crate::train::agent::{Agent, Learned, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance, write_atomically};
-use crate::train::market::Market;
+use crate::train::control::Control;
+use crate::train::market::{Market, PartResult};
 use crate::train::metrics::Metrics;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
@@ -121,7 +122,13 @@ struct ProfileRow<'a> {
 #[derive(Debug)]
 pub struct Outcome {
     /// Result of the best policy on the test part.
-    pub test: Report,
+    pub test: PartResult,
+    /// Its bars, a pass for each symbol.
+    pub passes: Vec<Vec<LogRow>>,
+    /// What the synthetic market's truth says of the test part; none on bars of files.
+    pub control: Option<Control>,
+    /// Networks and optimizer behind the last training step, where another fold goes on with them.
+    pub learned: Option<Learned>,
     /// Epoch of the best policy, from 1.
     pub best_epoch: usize,
     /// Whether it was stopped before the last epoch.
@@ -148,7 +155,8 @@ impl Run<'_> {
         let config = self.config;
         write_atomically(&self.files.folder.join("config.toml"), config.to_toml().as_bytes())
             .with_context(|| format!("writing into {}", self.files.folder.display()))?;
-        let mut metrics = Metrics::create(&self.files.folder.join("metrics.jsonl"))?;
+        let fold = self.market.record.walk.map(|walk| walk.fold);
+        let mut metrics = Metrics::create(&self.files.folder.join("metrics.jsonl"))?.of_fold(fold);
         let mut best: Option<Checkpoint> = None;
         let mut step = 0;
         let mut adaptive = None;
@@ -192,7 +200,7 @@ impl Run<'_> {
             if self.stop.asked() || rows.is_empty() {
                 break;
             }
-            let report = self.market.report(&agent.backtest(PartName::Validation)?, PartName::Validation)?;
+            let report = self.backtest(agent, PartName::Validation)?.0.report;
             let score = score(&report.strategy);
             let sensitivity = agent.sensitivity()?;
             if !sensitivity.is_empty() {
@@ -239,13 +247,29 @@ impl Run<'_> {
         let Some(best) = best else {
             bail!("stopped before the first epoch ended: there is no policy to test");
         };
+        let learned = if config.folds.warm_start { Some(agent.learned()?) } else { None };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let test = self.market.report(&agent.backtest(PartName::Test)?, PartName::Test)?;
+        let (test, passes) = self.backtest(agent, PartName::Test)?;
         metrics.write("test", &test)?;
+        let control = Control::of(&config.data, self.market, &passes)?;
+        if let Some(control) = &control {
+            metrics.write("control", &control.finding(test.report.strategy.sharpe))?;
+        }
         let report = serde_json::to_string_pretty(&test)?;
         write_atomically(&self.files.folder.join("test.json"), report.as_bytes())?;
-        Ok(Outcome { test, best_epoch: best.provenance.epoch, stopped: self.stop.asked() })
+        let (best_epoch, stopped) = (best.provenance.epoch, self.stop.asked());
+        Ok(Outcome { test, passes, control, learned, best_epoch, stopped })
+    }
+
+    /// Greedy passes over all symbols' bars of a part, and what they come to.
+    fn backtest(
+        &self,
+        agent: &mut dyn Agent,
+        part: PartName,
+    ) -> anyhow::Result<(PartResult, Vec<Vec<LogRow>>)> {
+        let passes = agent.passes(part, self.market.symbols.len())?;
+        Ok((self.market.result(&passes, part)?, passes))
     }
 
     /// Linear from the first epoch's to the last one's.
