@@ -124,6 +124,17 @@ fn decode<R: ChunkReader + 'static>(
     }
     for group in builder.metadata().row_groups() {
         for (leaf, chunk) in group.columns().iter().enumerate() {
+            // A flat column has a value, or a null, for every row: with fewer rows than values some would be lost.
+            let flat = chunk.column_descr().max_rep_level() == 0;
+            if mask.leaf_included(leaf) && flat && chunk.num_values() != group.num_rows() {
+                let message = format!(
+                    "column {} has {} values for {} rows",
+                    chunk.column_path(),
+                    chunk.num_values(),
+                    group.num_rows()
+                );
+                return Err(wrong(&message));
+            }
             let most = ALLOWANCE + BYTES_PER_ROW * u64::try_from(group.num_rows()).unwrap_or(0);
             if mask.leaf_included(leaf)
                 && u64::try_from(chunk.uncompressed_size()).is_ok_and(|size| size > most)
@@ -141,7 +152,7 @@ fn decode<R: ChunkReader + 'static>(
     let reader =
         builder.with_projection(mask).with_batch_size(BATCH).build().map_err(|error| wrong(&error))?;
     let table = Table { file, options, columns: &columns, names: &names, used, adjusted };
-    let (collected, unit) = table.read(reader, time)?;
+    let (collected, unit) = table.read(reader, time, claimed)?;
     Ok((collected, ParquetFormat { time: time.describe(&time_type, unit), columns }))
 }
 
@@ -226,6 +237,7 @@ impl Table<'_> {
         &self,
         reader: ParquetRecordBatchReader,
         time: TimeColumn,
+        claimed: u64,
     ) -> Result<(Vec<SymbolBars>, Option<EpochUnit>), BarError> {
         let mut collector =
             Collectors::new(self.file, self.options, Place::Row, self.columns.volume.is_some());
@@ -250,6 +262,10 @@ impl Table<'_> {
         }
         if number == 0 {
             return Err(BarError::file(self.file, "the file has no rows"));
+        }
+        if number != claimed {
+            let message = format!("damaged Parquet file: it claims {claimed} rows and holds {number}");
+            return Err(BarError::file(self.file, message));
         }
         Ok((collector.finish()?, unit))
     }

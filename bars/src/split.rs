@@ -95,7 +95,9 @@ impl Fold {
         let apart = reach.purge().saturating_add(embargo);
         let order = [(&self.train, &self.validation), (&self.validation, &self.test)];
         for (earlier, later) in order {
-            if earlier.end.saturating_add(apart) > later.start && !later.is_empty() {
+            // Empty ones are too short, which is said below.
+            let both = !earlier.is_empty() && !later.is_empty();
+            if both && earlier.end.saturating_add(apart) > later.start {
                 return Err(BarError::Split(format!(
                     "parts {earlier:?} and {later:?} are closer than the purge and embargo of {apart} bars"
                 )));

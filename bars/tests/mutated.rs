@@ -55,14 +55,23 @@ enum Change {
     Repeat(usize, usize),
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let change = prop_oneof![
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
         (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Change::Replace(at, byte)),
         (any::<usize>(), prop::sample::select(&TOKENS[..])).prop_map(|(at, token)| Change::Insert(at, token)),
         (any::<usize>(), 1..20_usize).prop_map(|(at, n)| Change::Remove(at, n)),
         (any::<usize>(), 1..80_usize).prop_map(|(at, n)| Change::Repeat(at, n)),
-    ];
-    prop::collection::vec(change, 1..6)
+    ]
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    prop::collection::vec(change(), 1..6)
+}
+
+/// So few that the file often still loads, with other numbers in it.
+fn few_changes() -> impl Strategy<Value = Vec<Change>> {
+    let digit = (any::<usize>(), b'0'..=b'9').prop_map(|(at, digit)| Change::Replace(at, digit));
+    prop::collection::vec(prop_oneof![digit, change()], 1..3)
 }
 
 fn apply(bytes: &mut Vec<u8>, change: &Change) {
@@ -257,26 +266,26 @@ fn what_loads_is_what_the_text_says() {
         compared.set(compared.get() + 1);
         Ok(())
     };
-    runner.run(&changes(), run).unwrap();
+    runner.run(&few_changes(), run).unwrap();
     assert!(compared.get() > 50, "{} damaged files were compared", compared.get());
 }
 
-/// A Parquet file whose footer claims other numbers of rows, of the file and of its row group.
-fn claiming(file_rows: i64, group_rows: i64) -> Vec<u8> {
+/// A Parquet file of 50 rows whose footer claims another number of them.
+fn claiming(rows: i64) -> Vec<u8> {
     let bytes = parquet();
     let metadata =
         ParquetMetaDataReader::new().parse_and_finish(&bytes::Bytes::copy_from_slice(&bytes)).unwrap();
     let file = metadata.file_metadata();
     let file = FileMetaData::new(
         file.version(),
-        file_rows,
+        rows,
         file.created_by().map(str::to_owned),
         file.key_value_metadata().cloned(),
         file.schema_descr_ptr(),
         file.column_orders().cloned(),
     );
     let groups = metadata.row_groups().iter();
-    let groups = groups.map(|group| group.clone().into_builder().set_num_rows(group_rows).build().unwrap());
+    let groups = groups.map(|group| group.clone().into_builder().set_num_rows(rows).build().unwrap());
     let claim = ParquetMetaData::new(file, groups.collect());
     let footer = u32::from_le_bytes(bytes[bytes.len() - 8..][..4].try_into().unwrap()) as usize;
     let mut bytes = bytes[..bytes.len() - 8 - footer].to_vec();
@@ -286,10 +295,10 @@ fn claiming(file_rows: i64, group_rows: i64) -> Vec<u8> {
 
 #[test]
 fn rows_that_a_header_claims_are_not_believed() {
-    assert_eq!(load_bytes("t.parquet", &claiming(50, 50), &LoadOptions::default()).unwrap().bars.len(), 50);
-    const MANY: i64 = 1_000_000_000_000;
-    for (file, group) in [(MANY, MANY), (MANY, 50), (50, MANY), (-1, 50), (50, 49), (51, 50), (0, 0)] {
-        let error = load_bytes("t.parquet", &claiming(file, group), &LoadOptions::default()).unwrap_err();
-        assert!(error.to_string().starts_with("t.parquet: "), "{file}, {group}: {error}");
+    assert_eq!(load_bytes("t.parquet", &claiming(50), &LoadOptions::default()).unwrap().bars.len(), 50);
+    // One row less would be a row lost in silence.
+    for rows in [1_000_000_000_000, i64::MAX, 20_000_000, 51, 49, 0, -1] {
+        let error = load_bytes("t.parquet", &claiming(rows), &LoadOptions::default()).unwrap_err();
+        assert!(error.to_string().starts_with("t.parquet: "), "{rows}: {error}");
     }
 }

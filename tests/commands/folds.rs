@@ -110,7 +110,7 @@ fn folds_that_cannot_be_are_refused_before_anything_is_written() {
     let folder = tempdir().unwrap();
     let run = folder.path().join("walk");
     for (sets, reason) in [
-        ("folds.count=50 data.synthetic_bars=1800", "fold 1 of 50: the test part is too short"),
+        ("folds.count=80 data.synthetic_bars=1800", "fold 1 of 80: the test part is too short"),
         ("folds.count=0", "folds.count = 0: expected 1"),
         ("folds.count=3 folds.train=0.8 folds.validation=0.3", "folds.train = 0.8, folds.validation = 0.3"),
         ("folds.warm_start=true", "folds.warm_start = true with folds.count = 1"),

@@ -139,12 +139,12 @@ fn ruin_and_debt_match_the_ledger() {
     // Bars of 30% ruin accounts by all roads: slowly, in one bar, and to below zero on the short side.
     for layout in [ActionLayout::Exposure, ActionLayout::DirectionMagnitude] {
         let mut ruined = 0;
-        for seed in 40..70 {
+        for seed in 40..90 {
             let columns = Columns::random(seed, 120, 0.3);
             let p = MarketParams { layout, maker_fee: -1e-4, ..params() };
             ruined += compare(&p, &columns, &columns.table(), seed).1 as usize;
         }
-        assert!(ruined >= 20, "{layout:?}: only {ruined} of 30 accounts were ruined: the case is not tested");
+        assert!(ruined >= 20, "{layout:?}: only {ruined} of 50 accounts were ruined: the case is not tested");
     }
 }
 
