@@ -150,7 +150,7 @@ mod tests {
         // The fills are against each other, but of different accounts: nothing was closed.
         assert_eq!(chain.trades(), []);
         assert_eq!(Track::chained(std::slice::from_ref(&a)).equity, a.equity);
-        let whole = Metrics::new(&chain, 252.0).unwrap();
+        let whole = Metrics::new(&chain, None, 252.0).unwrap();
         assert_eq!((whole.fills, whole.trades), (2, 0));
     }
 
@@ -175,7 +175,7 @@ mod tests {
         // Position value over equity: 4 * 121 - 2 * 55 at time 20.
         assert!((all.exposure[1] - (484.0 - 110.0) / expected[2]).abs() < 1e-15);
         assert_eq!((all.fees, all.accounts.as_slice()), (2.0, &[0, 1][..]));
-        let metrics = Metrics::new(&all, 252.0).unwrap();
+        let metrics = Metrics::new(&all, None, 252.0).unwrap();
         assert_eq!((metrics.bars, metrics.fills, metrics.trades), (3, 2, 0));
         let (_, alone) = Track::side_by_side(&[(&[10, 20], &a)]);
         assert_eq!(alone.equity, a.equity);

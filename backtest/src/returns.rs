@@ -45,12 +45,36 @@ pub fn sortino(returns: &[f64], bars_per_year: f64) -> Option<f64> {
     ratio(returns, downside_deviation(returns)?, bars_per_year)
 }
 
-fn ratio(returns: &[f64], risk: f64, bars_per_year: f64) -> Option<f64> {
-    // A return is a quotient near 1 less 1, exact to about eps (1 + |r|); a deviation of that size is rounding of
-    // equal returns, and the ratio would be a large number made of nothing.
+/// Omega ratio with threshold 0: sum of the returns above 0 over the sum of those below; `None` when no return is
+/// negative.
+pub fn omega(returns: &[f64]) -> Option<f64> {
+    let gains: f64 = returns.iter().map(|r| r.max(0.0)).sum();
+    let losses: f64 = returns.iter().map(|r| (-r).max(0.0)).sum();
+    (losses > returns.len() as f64 * noise(returns)).then_some(gains / losses)
+}
+
+/// (alpha per bar, beta) of the least-squares line through (benchmark, return) pairs: beta = cov / var, alpha =
+/// mean(r) - beta mean(b); `None` when the benchmark does not vary, or with fewer than two bars.
+pub fn regression(returns: &[f64], benchmark: &[f64]) -> Option<(f64, f64)> {
+    let spread = deviation(benchmark)?;
+    if returns.len() != benchmark.len() || spread <= noise(benchmark) {
+        return None;
+    }
+    let (r, b) = (mean(returns)?, mean(benchmark)?);
+    let products: f64 = returns.iter().zip(benchmark).map(|(x, y)| (x - r) * (y - b)).sum();
+    let beta = products / (returns.len() - 1) as f64 / (spread * spread);
+    Some((r - beta * b, beta))
+}
+
+/// What rounding alone makes of equal returns: a return is a quotient near 1 less 1, exact to about eps (1 + |r|).
+fn noise(returns: &[f64]) -> f64 {
     let largest = returns.iter().fold(0.0, |m: f64, r| m.max(r.abs()));
-    let noise = 4.0 * f64::EPSILON * (1.0 + largest);
-    (risk > noise).then_some(mean(returns)? / risk * bars_per_year.sqrt())
+    4.0 * f64::EPSILON * (1.0 + largest)
+}
+
+fn ratio(returns: &[f64], risk: f64, bars_per_year: f64) -> Option<f64> {
+    // A deviation of that size is rounding of equal returns, and the ratio would be a large number made of nothing.
+    (risk > noise(returns)).then_some(mean(returns)? / risk * bars_per_year.sqrt())
 }
 
 #[cfg(test)]
@@ -80,6 +104,21 @@ mod tests {
         // Growth at a constant rate through floating point.
         let equity: Vec<f64> = (0..50).map(|t| 1000.0 * 1.01f64.powi(t)).collect();
         assert_eq!(sharpe(&simple_returns(&equity).unwrap(), 252.0), None);
+    }
+
+    #[test]
+    fn omega_and_regression_by_hand() {
+        let r = [0.01, -0.02, 0.03, 0.0];
+        assert!((omega(&r).unwrap() - 2.0).abs() < 1e-14);
+        assert_eq!(omega(&[0.01, 0.0]), None);
+        let benchmark = [0.02, -0.01, 0.01, 0.02];
+        // Means 0.005 and 0.01; squares of the benchmark's deviations sum up to 0.0006.
+        let (alpha, beta) = regression(&r, &benchmark).unwrap();
+        let products: f64 = [0.005 * 0.01, 0.025 * 0.02, 0.025 * 0.0, -0.005 * 0.01].iter().sum();
+        assert!((beta - products / 0.0006).abs() < 1e-12, "{beta}");
+        assert!((alpha - (0.005 - beta * 0.01)).abs() < 1e-15);
+        assert_eq!(regression(&r, &[0.01; 4]), None, "a benchmark that does not vary");
+        assert_eq!(regression(&[0.1], &[0.2]), None);
     }
 
     #[test]

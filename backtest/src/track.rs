@@ -70,6 +70,11 @@ impl Track {
         Ok(track)
     }
 
+    /// Profits of the closed trades, in the order in which they closed.
+    pub fn profits(&self) -> Vec<f64> {
+        self.trades().iter().map(|trade| trade.profit).collect()
+    }
+
     /// Bars of the track.
     pub fn bars(&self) -> usize {
         self.exposure.len()

@@ -115,7 +115,7 @@ fn metrics_by_hand() {
         fees: 3.0,
         ..Track::default()
     };
-    let m = Metrics::new(&track, 12.0).unwrap();
+    let m = Metrics::new(&track, None, 12.0).unwrap();
     let near =
         |got: f64, expected: f64| assert!((got - expected).abs() < 1e-12, "{got}, expected {expected}");
     near(m.total_return, 0.21);

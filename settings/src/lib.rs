@@ -4,7 +4,9 @@
 //! of the main network lies), `flat` (the one buffer of all networks), `config` (what a user may set), `parts`
 //! (what may stand beside the C51 loss) and `replay` (sampling and n-step returns).
 
+pub mod checkpoints;
 pub mod config;
+pub mod effect;
 pub mod flat;
 pub mod folds;
 pub mod mamba;
@@ -15,6 +17,7 @@ pub mod pruning;
 pub mod replay;
 pub mod schedule;
 
+pub use checkpoints::{Checkpoints, Difference};
 pub use config::{
     BarSide, Collect, Config, ConfigError, Data, Market, MarketLayout, Optimizer, Precision, Split, Train,
 };

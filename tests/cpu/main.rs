@@ -5,8 +5,10 @@ mod coverage;
 mod host_replay;
 #[path = "../kernels/mod.rs"]
 mod kernels;
+mod mutated;
 mod no_leak;
 mod recorded;
+mod resumed;
 
 use host::emulated::EmulatedExec;
 use kernels::{Backend, Outcome};

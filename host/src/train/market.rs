@@ -57,6 +57,7 @@ pub struct Market {
 impl Market {
     /// Loads the bars of a configuration and prepares one split of them; fills in the model's state width and window.
     pub fn prepare(config: &mut Config) -> anyhow::Result<Self> {
+        config.check_before_data(bars::FEATURES, ::gpu::market::PORTFOLIO as usize)?;
         let symbols = load(&config.data)?;
         Self::of_symbols(config, &symbols)
     }
@@ -82,6 +83,21 @@ impl Market {
             embargo: folds.embargo,
         };
         Ok(bars::walk_forward(symbols, prepare_options(config).reach(), &options)?)
+    }
+
+    /// One fold of a configuration's walk-forward.
+    ///
+    /// # Errors
+    /// As for [`Self::folds`]; a fold that the configuration does not have.
+    pub fn of_walk(config: &mut Config, walk: Walk) -> anyhow::Result<Self> {
+        let symbols = load(&config.data)?;
+        let folds = Self::folds(config, &symbols)?;
+        let parts = walk.fold.checked_sub(1).and_then(|i| folds.get(i));
+        let parts = parts.filter(|_| walk.of == folds.len());
+        let parts = parts.with_context(|| {
+            format!("fold {} of {}, but folds.count = {}", walk.fold, walk.of, folds.len())
+        })?;
+        Self::of_folds(config, &symbols, parts, Some(walk))
     }
 
     /// The market of given parts of every symbol's bars; everything is fitted on their training parts.

@@ -1,28 +1,37 @@
 //! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use cpu_path::CpuError;
 use gpu::market::LogRow;
 use serde::Serialize;
 use settings::Config;
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, StepRow};
-use crate::train::checkpoint::{Checkpoint, Provenance, write_atomically};
+use crate::train::checkpoint::{Checkpoint, Provenance};
 use crate::train::control::Control;
+use crate::train::files::{lock, write_atomically};
 use crate::train::market::{Market, PartResult};
 use crate::train::metrics::Metrics;
+use crate::train::position::Position;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
+use crate::train::saves::{FOLDER, Origin, SavedRun, Saver};
 
 /// Files of a run.
 #[derive(Clone, Debug)]
 pub struct RunFiles {
     /// The folder.
     pub folder: PathBuf,
+    /// Keeps other processes out of it.
+    _lock: Arc<File>,
 }
 
 impl RunFiles {
@@ -31,20 +40,33 @@ impl RunFiles {
     pub fn create(folder: Option<&Path>) -> anyhow::Result<Self> {
         let folder = match folder {
             Some(folder) => {
-                std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-                for name in OWN_FILES {
-                    if folder.join(name).exists() {
-                        bail!("{} already holds {name}: choose another --run", folder.display());
-                    }
-                }
+                fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
                 folder.to_path_buf()
             }
             None => next_free(Path::new("runs"))?,
         };
-        // The first file is the lock: of two runs that start at once in one folder, one is refused before it writes.
+        // Of two runs that start at once in one folder, one is refused before it writes.
+        let handle = lock(&folder)?;
+        for name in OWN_FILES {
+            if folder.join(name).exists() {
+                bail!(
+                    "{} already holds {name}: choose another --run, or go on with --resume {}",
+                    folder.display(),
+                    folder.display()
+                );
+            }
+        }
         let metrics = folder.join(OWN_FILES[0]);
-        std::fs::File::create_new(&metrics).with_context(|| format!("creating {}", metrics.display()))?;
-        Ok(Self { folder })
+        File::create_new(&metrics).with_context(|| format!("creating {}", metrics.display()))?;
+        Ok(Self { folder, _lock: Arc::new(handle) })
+    }
+
+    /// The folder of a run that goes on.
+    ///
+    /// # Errors
+    /// If another process uses it.
+    pub fn open(folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self { folder: folder.to_path_buf(), _lock: Arc::new(lock(folder)?) })
     }
 
     /// The policy with the best validation score.
@@ -56,11 +78,21 @@ impl RunFiles {
     pub fn last(&self) -> PathBuf {
         self.folder.join("last.safetensors")
     }
+
+    /// An epoch's policy, where `checkpoint.every` keeps it.
+    pub fn epoch(&self, epoch: usize) -> PathBuf {
+        self.folder.join(format!("epoch-{epoch:04}.safetensors"))
+    }
+
+    /// Result of the best policy on the test part.
+    fn test(&self) -> PathBuf {
+        self.folder.join("test.json")
+    }
 }
 
 /// What a run writes into its folder, the first one first.
-const OWN_FILES: [&str; 5] =
-    ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json"];
+const OWN_FILES: [&str; 6] =
+    ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json", FOLDER];
 
 /// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity comes last, and
 /// one whose equity did not move counts as 0.
@@ -70,10 +102,10 @@ fn score(strategy: &backtest::Metrics) -> f64 {
 }
 
 fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
     for number in 1..100_000 {
         let folder = parent.join(format!("{number:04}"));
-        match std::fs::create_dir(&folder) {
+        match fs::create_dir(&folder) {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error).with_context(|| format!("creating {}", folder.display())),
@@ -121,18 +153,40 @@ struct ProfileRow<'a> {
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Result of the best policy on the test part.
+    /// The best policy's test; none before an epoch has ended.
+    pub best: Option<Tested>,
+    /// Networks and optimizer behind the last training step, where another fold goes on with them.
+    pub learned: Option<Learned>,
+    /// Whether it was stopped before the last epoch.
+    pub stopped: bool,
+    /// The state it goes on from, where states are saved.
+    pub state: Option<PathBuf>,
+}
+
+/// The best policy's test.
+#[derive(Debug)]
+pub struct Tested {
+    /// Epoch of the policy, from 1.
+    pub epoch: usize,
+    /// Its result.
     pub test: PartResult,
     /// Its bars, a pass for each symbol.
     pub passes: Vec<Vec<LogRow>>,
-    /// What the synthetic market's truth says of the test part; none on bars of files.
+    /// What the synthetic market's truth says of it; none on bars of files.
     pub control: Option<Control>,
-    /// Networks and optimizer behind the last training step, where another fold goes on with them.
-    pub learned: Option<Learned>,
-    /// Epoch of the best policy, from 1.
-    pub best_epoch: usize,
-    /// Whether it was stopped before the last epoch.
-    pub stopped: bool,
+}
+
+/// A saved state and its file.
+pub type Resumed = (PathBuf, SavedRun);
+
+/// What the loop changes.
+struct Progressing {
+    position: Position,
+    metrics: Metrics,
+    best: Option<Checkpoint>,
+    /// Files of the best policy and of the last epoch's.
+    policies: [Option<Vec<u8>>; 2],
+    saver: Saver,
 }
 
 /// What a run is made of.
@@ -150,116 +204,45 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Trains, and tests the best policy.
-    pub fn train(&self, agent: &mut dyn Agent, progress: &mut Progress) -> anyhow::Result<Outcome> {
-        let config = self.config;
-        write_atomically(&self.files.folder.join("config.toml"), config.to_toml().as_bytes())
-            .with_context(|| format!("writing into {}", self.files.folder.display()))?;
-        let fold = self.market.record.walk.map(|walk| walk.fold);
-        let mut metrics = Metrics::create(&self.files.folder.join("metrics.jsonl"))?.of_fold(fold);
-        let mut best: Option<Checkpoint> = None;
-        let mut step = 0;
-        let mut adaptive = None;
-        progress.begin("warm-up", config.collect.warmup);
-        if config.collect.warmup > config.collect.steps {
-            agent.collect(config.collect.warmup - config.collect.steps, 1.0, &self.stop)?;
-        }
-        for epoch in 1..=config.train.epochs {
-            // The value networks' epsilon, where it is on, replaces the schedule's from their first step on.
-            let epsilon = adaptive.unwrap_or_else(|| self.epsilon(epoch));
-            let start = Instant::now();
-            agent.collect(config.collect.steps, epsilon, &self.stop)?;
-            let collect_seconds = start.elapsed().as_secs_f64();
-
-            let name = format!("epoch {epoch}");
-            progress.begin(&name, config.train.train_steps);
-            let start = Instant::now();
-            let total = config.train.train_steps;
-            let rows = agent.train(total, &self.stop, &mut |done| progress.advance(&name, done, total))?;
-            let train_seconds = start.elapsed().as_secs_f64();
-            for (i, row) in rows.iter().enumerate() {
-                metrics.write("step", &Numbered { step: step + i + 1, row })?;
-            }
-            step += rows.len();
-            if config.iql.adaptive_epsilon && (adaptive.is_some() || rows.iter().any(|row| !row.skipped)) {
-                adaptive = rows.last().and_then(|row| row.parts.iql_epsilon).or(adaptive);
-            }
-            let skipped = agent.skipped_in_a_row()?;
-            if skipped >= u64::from(config.train.max_nonfinite) {
-                let kept = match &best {
-                    Some(_) => {
-                        format!("the policy of the last finished epoch is {}", self.files.last().display())
-                    }
-                    None => "no epoch was finished, so there is no policy".into(),
-                };
-                bail!(
-                    "the gradient norm was not finite in {skipped} steps in a row (train.max_nonfinite), the last one \
-                     step {step}: those steps changed nothing; {kept}. A smaller optimizer.lr is what usually helps"
-                );
-            }
-            if self.stop.asked() || rows.is_empty() {
-                break;
-            }
-            let report = self.backtest(agent, PartName::Validation)?.0.report;
-            let score = score(&report.strategy);
-            let sensitivity = agent.sensitivity()?;
-            if !sensitivity.is_empty() {
-                metrics.write("sensitivity", &Sensitivity { epoch, step, features: &sensitivity })?;
-            }
-            let is_best = best.as_ref().is_none_or(|b| score > b.provenance.score);
-            let checkpoint = self.checkpoint(agent, epoch, score)?;
-            checkpoint.save(&self.files.last())?;
-            if is_best {
-                checkpoint.save(&self.files.best())?;
-                best = Some(checkpoint);
-            }
-            let mean = mean(&rows);
-            let row = EpochRow {
-                epoch,
-                epsilon,
-                steps: rows.len(),
-                loss: mean.loss,
-                td: mean.td,
-                q: mean.q,
-                gradient_norm: mean.gradient_norm,
-                clipped_low: mean.clipped_low,
-                clipped_high: mean.clipped_high,
-                skipped: rows.iter().filter(|row| row.skipped).count(),
-                collect_seconds,
-                train_seconds,
-                microseconds_per_step: 1e6 * train_seconds / rows.len() as f64,
-                validation_return: report.strategy.total_return,
-                validation_sharpe: report.strategy.sharpe,
-                best: is_best,
-            };
-            metrics.write("epoch", &row)?;
-            let sparsity = agent.sparsity()?;
-            if !sparsity.is_empty() {
-                metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
-            }
-            progress.line(&row.text(config.train.epochs));
-            if let Some(profile) = agent.profile()? {
-                metrics.write("profile", &ProfileRow { epoch, profile: &profile })?;
-                progress.line(&profile.text());
-            }
+    /// Trains, from the beginning or from where a saved state stands, and tests the best policy.
+    pub fn train(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        resumed: Option<Resumed>,
+    ) -> anyhow::Result<Outcome> {
+        let mut run = match resumed {
+            None => self.begin()?,
+            Some(resumed) => self.go_on(agent, resumed)?,
+        };
+        while run.position.epoch <= self.config.train.epochs && !self.stop.asked() {
+            self.epoch(agent, progress, &mut run).map_err(|error| self.explain(error, &run.position))?;
         }
         progress.end();
-        let Some(best) = best else {
-            bail!("stopped before the first epoch ended: there is no policy to test");
-        };
-        let learned = if config.folds.warm_start { Some(agent.learned()?) } else { None };
+        let stopped = run.position.epoch <= self.config.train.epochs;
+        if run.saver.is_on() {
+            // Before the test, which changes the agent's parameters.
+            if let Err(error) = self.save(agent, &mut run)? {
+                progress.line(&format!("warning: {error:#}"));
+            }
+            run.saver.wait()?;
+        }
+        let state = run.saver.is_on().then(|| run.saver.latest());
+        let learned = if self.config.folds.warm_start { Some(agent.learned()?) } else { None };
+        let Some(best) = run.best else { return Ok(Outcome { best: None, learned, stopped, state }) };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
         let (test, passes) = self.backtest(agent, PartName::Test)?;
-        metrics.write("test", &test)?;
-        let control = Control::of(&config.data, self.market, &passes)?;
+        run.metrics.write("test", &test)?;
+        let control = Control::of(&self.config.data, self.market, &passes)?;
         if let Some(control) = &control {
-            metrics.write("control", &control.finding(test.report.strategy.sharpe))?;
+            run.metrics.write("control", &control.finding(test.report.strategy.sharpe))?;
         }
         let report = serde_json::to_string_pretty(&test)?;
-        write_atomically(&self.files.folder.join("test.json"), report.as_bytes())?;
-        let (best_epoch, stopped) = (best.provenance.epoch, self.stop.asked());
-        Ok(Outcome { test, passes, control, learned, best_epoch, stopped })
+        let path = self.files.test();
+        write_atomically(&path, report.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
+        let best = Some(Tested { epoch: best.provenance.epoch, test, passes, control });
+        Ok(Outcome { best, learned, stopped, state })
     }
 
     /// Greedy passes over all symbols' bars of a part, and what they come to.
@@ -270,6 +253,221 @@ impl Run<'_> {
     ) -> anyhow::Result<(PartResult, Vec<Vec<LogRow>>)> {
         let passes = agent.passes(part, self.market.symbols.len())?;
         Ok((self.market.result(&passes, part)?, passes))
+    }
+
+    /// The fold of a walk-forward that the run is, if any.
+    fn fold(&self) -> Option<usize> {
+        self.market.record.walk.map(|walk| walk.fold)
+    }
+
+    /// Says of values that are no numbers any more when that was seen, and what helps.
+    fn explain(&self, error: anyhow::Error, position: &Position) -> anyhow::Error {
+        let diverged = error
+            .chain()
+            .any(|cause| matches!(cause.downcast_ref::<CpuError>(), Some(CpuError::NonFiniteValue { .. })));
+        if !diverged {
+            return error;
+        }
+        error.context(format!(
+            "the training has diverged: in epoch {}, after training step {}, the network's values are not finite. A smaller \
+             optimizer.lr (it is {}) is what usually helps",
+            position.epoch, position.step, self.config.optimizer.lr
+        ))
+    }
+
+    fn write_config(&self) -> anyhow::Result<()> {
+        write_atomically(&self.files.folder.join("config.toml"), self.config.to_toml().as_bytes())
+            .with_context(|| format!("writing into {}", self.files.folder.display()))
+    }
+
+    fn metrics(&self) -> PathBuf {
+        self.files.folder.join(OWN_FILES[0])
+    }
+
+    fn begin(&self) -> anyhow::Result<Progressing> {
+        self.write_config()?;
+        Ok(Progressing {
+            position: Position::start(),
+            metrics: Metrics::create(&self.metrics())?.of_fold(self.fold()),
+            best: None,
+            policies: [None, None],
+            saver: Saver::new(&self.files.folder, &self.config.checkpoint, None)?,
+        })
+    }
+
+    /// Puts the agent and the run's files where the state stands.
+    fn go_on(&self, agent: &mut dyn Agent, (path, mut saved): Resumed) -> anyhow::Result<Progressing> {
+        let naming = || format!("the saved state {}", path.display());
+        let best = saved.best().with_context(naming)?;
+        agent.load_state(&mut saved.agent).with_context(naming)?;
+        saved.agent.finish().with_context(naming)?;
+        // Nothing of the run was changed up to here.
+        let metrics = Metrics::go_on(&self.metrics(), &saved.position.metrics)?.of_fold(self.fold());
+        let saver = Saver::new(&self.files.folder, &self.config.checkpoint, Some(&path))?;
+        for (file, policy) in [self.files.best(), self.files.last()].iter().zip(&saved.policies) {
+            let written = match policy {
+                Some(bytes) => write_atomically(file, bytes),
+                None => remove(file),
+            };
+            written.with_context(|| format!("writing {}", file.display()))?;
+        }
+        remove(&self.files.test())?;
+        self.write_config()?;
+        Ok(Progressing { position: saved.position, metrics, best, policies: saved.policies, saver })
+    }
+
+    /// Copies the state and has it written; the inner error is of the one before.
+    fn save(&self, agent: &mut dyn Agent, run: &mut Progressing) -> anyhow::Result<anyhow::Result<()>> {
+        run.position.metrics = run.metrics.mark()?;
+        let saved = SavedRun {
+            config: self.config.clone(),
+            market: self.market.record.clone(),
+            origin: Origin::of(agent, &self.kernels),
+            position: run.position.clone(),
+            policies: run.policies.clone(),
+            best_score: run.best.as_ref().map_or(0.0, |best| best.provenance.score),
+            agent: agent.save_state().context("copying the state of the run")?,
+        };
+        Ok(run.saver.save(saved))
+    }
+
+    /// What is left of the epoch under way; returns in its midst when the run is to stop.
+    fn epoch(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        run: &mut Progressing,
+    ) -> anyhow::Result<()> {
+        let (config, epoch) = (self.config, run.position.epoch);
+        let warmup = config.collect.warmup.saturating_sub(config.collect.steps);
+        if run.position.warmed < warmup {
+            progress.begin("warm-up", config.collect.warmup);
+            run.position.warmed += agent.collect(warmup - run.position.warmed, 1.0, &self.stop)?;
+        }
+        let epsilon = run.position.epsilon.unwrap_or_else(|| self.epsilon(epoch));
+        let start = Instant::now();
+        let left = config.collect.steps - run.position.collected;
+        run.position.collected += agent.collect(left, epsilon, &self.stop)?;
+        let collect_seconds = start.elapsed().as_secs_f64();
+
+        let name = format!("epoch {epoch}");
+        let (total, before) = (config.train.train_steps, run.position.trained);
+        progress.begin(&name, total);
+        let start = Instant::now();
+        while run.position.trained < total && !self.stop.asked() {
+            self.steps(agent, progress, &name, run)?;
+            if run.saver.is_due()
+                && let Err(error) = self.save(agent, run)?
+            {
+                progress.line(&format!("warning: {error:#}"));
+            }
+        }
+        let train_seconds = start.elapsed().as_secs_f64();
+        if self.stop.asked() {
+            return Ok(());
+        }
+        run.position.adapt_epsilon(config.iql.adaptive_epsilon);
+        let report = self.backtest(agent, PartName::Validation)?.0.report;
+        let score = score(&report.strategy);
+        let sensitivity = agent.sensitivity()?;
+        if !sensitivity.is_empty() {
+            let row = Sensitivity { epoch, step: run.position.step, features: &sensitivity };
+            run.metrics.write("sensitivity", &row)?;
+        }
+        let is_best = run.best.as_ref().is_none_or(|b| score > b.provenance.score);
+        self.keep_policy(self.checkpoint(agent, epoch, score)?, is_best, run)?;
+        let (mean, sums) = (run.position.sums.mean(), &run.position.sums);
+        let row = EpochRow {
+            epoch,
+            epsilon,
+            steps: sums.steps,
+            loss: mean.loss,
+            td: mean.td,
+            q: mean.q,
+            gradient_norm: mean.gradient_norm,
+            clipped_low: mean.clipped_low,
+            clipped_high: mean.clipped_high,
+            skipped: sums.skipped(),
+            collect_seconds,
+            train_seconds,
+            microseconds_per_step: 1e6 * train_seconds / (total - before).max(1) as f64,
+            validation_return: report.strategy.total_return,
+            validation_sharpe: report.strategy.sharpe,
+            best: is_best,
+        };
+        run.metrics.write("epoch", &row)?;
+        let sparsity = agent.sparsity()?;
+        if !sparsity.is_empty() {
+            run.metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
+        }
+        progress.line(&row.text(config.train.epochs));
+        if let Some(profile) = agent.profile()? {
+            run.metrics.write("profile", &ProfileRow { epoch, profile: &profile })?;
+            progress.line(&profile.text());
+        }
+        run.position.next_epoch();
+        if run.saver.is_due()
+            && let Err(error) = self.save(agent, run)?
+        {
+            progress.line(&format!("warning: {error:#}"));
+        }
+        Ok(())
+    }
+
+    /// Training steps up to the epoch's end, the next saved state or the wish to stop.
+    fn steps(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        name: &str,
+        run: &mut Progressing,
+    ) -> anyhow::Result<()> {
+        let (total, before) = (self.config.train.train_steps, run.position.trained);
+        let saver = &run.saver;
+        let rows = agent.train(total - before, &self.stop, &mut |done| {
+            progress.advance(name, before + done, total);
+            if saver.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for (i, row) in rows.iter().enumerate() {
+            run.metrics.write("step", &Numbered { step: run.position.step + i + 1, row })?;
+        }
+        run.position.add(&rows);
+        let skipped = agent.skipped_in_a_row()?;
+        if skipped < u64::from(self.config.train.max_nonfinite) {
+            return Ok(());
+        }
+        let kept = match &run.best {
+            Some(_) => format!("the policy of the last finished epoch is {}", self.files.last().display()),
+            None => "no epoch was finished, so there is no policy".into(),
+        };
+        bail!(
+            "the gradient norm was not finite in {skipped} steps in a row (train.max_nonfinite), the last one step {}: \
+             those steps changed nothing; {kept}. A smaller optimizer.lr is what usually helps",
+            run.position.step
+        );
+    }
+
+    /// Writes an epoch's policy under the names it is to be kept by.
+    fn keep_policy(&self, policy: Checkpoint, is_best: bool, run: &mut Progressing) -> anyhow::Result<()> {
+        let epoch = policy.provenance.epoch;
+        let bytes = policy.bytes()?;
+        let mut files = vec![self.files.last()];
+        if is_best {
+            files.push(self.files.best());
+            run.position.best = Some(epoch);
+            run.policies[0] = Some(bytes.clone());
+            run.best = Some(policy);
+        }
+        let every = self.config.checkpoint.every;
+        if every > 0 && epoch.is_multiple_of(every) {
+            files.push(self.files.epoch(epoch));
+        }
+        for file in files {
+            write_atomically(&file, &bytes)
+                .with_context(|| format!("writing the checkpoint {}", file.display()))?;
+        }
+        run.policies[1] = Some(bytes);
+        Ok(())
     }
 
     /// Linear from the first epoch's to the last one's.
@@ -310,20 +508,13 @@ struct Numbered<'a> {
     row: &'a StepRow,
 }
 
-/// Means over the steps that were not skipped.
-fn mean(rows: &[StepRow]) -> StepRow {
-    let kept: Vec<&StepRow> = rows.iter().filter(|row| !row.skipped).collect();
-    let average = |value: fn(&StepRow) -> f32| {
-        (kept.iter().map(|row| f64::from(value(row))).sum::<f64>() / kept.len() as f64) as f32
-    };
-    StepRow {
-        loss: average(|r| r.loss),
-        td: average(|r| r.td),
-        q: average(|r| r.q),
-        clipped_low: average(|r| r.clipped_low),
-        clipped_high: average(|r| r.clipped_high),
-        gradient_norm: average(|r| r.gradient_norm),
-        ..StepRow::default()
+/// Removes a file that may be there.
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use settings::Config;
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName};
-use crate::train::checkpoint::write_atomically;
+use crate::train::files::write_atomically;
 use crate::train::control::{Control, Finding};
 use crate::train::market::{Market, PartResult, Tracks, Walk};
 use crate::train::metrics::Metrics;
@@ -95,24 +95,21 @@ pub fn walk_forward(
             agent.set_learned(learned).with_context(in_fold)?;
         }
         let run = Run { config: &fold_config, market: &market, files: &folder, kernels, stop: stop.clone() };
-        let outcome = match run.train(agent.as_mut(), progress) {
-            Ok(outcome) => outcome,
-            // Stopped before the fold had a policy: what the folds before found is not lost.
-            Err(_) if stop.asked() && !results.is_empty() => break,
-            Err(error) => return Err(error.context(in_fold())),
-        };
+        let outcome = run.train(agent.as_mut(), progress, None).with_context(in_fold)?;
         learned = outcome.learned;
+        // Stopped before the fold had a policy: what the folds before found is not lost.
+        let Some(best) = outcome.best else { break };
         bars_per_year = market.bars_per_year;
-        tracks.push(market.tracks(&outcome.passes, PartName::Test)?);
-        match (&mut control, outcome.control) {
+        tracks.push(market.tracks(&best.passes, PartName::Test)?);
+        match (&mut control, best.control) {
             (Some(control), Some(later)) => control.add(later),
             (all, first) => *all = first,
         }
         let result = FoldResult {
             fold: walk.fold,
             test_ms: test_times(&market),
-            best_epoch: outcome.best_epoch,
-            test: outcome.test,
+            best_epoch: best.epoch,
+            test: best.test,
         };
         metrics.write("fold", &result)?;
         progress.line(&result.to_string());
