@@ -118,9 +118,13 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     }
     if let Some(Tested { epoch, test, control, .. }) = &outcome.best {
         let best = files.best();
-        let finding = control.as_ref().map(|control| control.finding(test.report.strategy.sharpe).to_string());
+        let finding =
+            control.as_ref().map(|control| control.finding(test.report.strategy.sharpe).to_string());
         let finding = finding.unwrap_or_default();
-        write_result(&format!("test part, policy of epoch {epoch} ({}):\n{test}{finding}\n", best.display()))?;
+        write_result(&format!(
+            "test part, policy of epoch {epoch} ({}):\n{test}{finding}\n",
+            best.display()
+        ))?;
     } else {
         progress.line("no epoch has ended, so there is no policy to test yet");
     }

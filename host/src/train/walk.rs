@@ -11,8 +11,8 @@ use settings::Config;
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName};
-use crate::train::files::write_atomically;
 use crate::train::control::{Control, Finding};
+use crate::train::files::write_atomically;
 use crate::train::market::{Market, PartResult, Tracks, Walk};
 use crate::train::metrics::Metrics;
 use crate::train::progress::Progress;
