@@ -344,7 +344,8 @@ pub fn branches_fit(branches: u32, sizes: u64, outputs: u32) -> bool {
 /// Tensor-core instructions of a product, all loops written out.
 const fn mmas<E: product::Arithmetic, P: Part>(depth: u32) -> u32 {
     if P::GROUPS {
-        return 2 * (depth / E::MMA_DEPTH); // and the sums of rows
+        // Up to four products, a fence before them, and two instructions to wait; again for the sums of rows.
+        return 2 * (4 + 3) * depth.div_ceil(4 * E::MMA_DEPTH);
     }
     let matrices = if E::MATRICES { 2 * P::TM + P::TN } else { 0 };
     (P::TM * P::TN + matrices) as u32 * (depth / E::MMA_DEPTH)
