@@ -17,6 +17,8 @@ pub mod ratios;
 pub mod returns;
 
 mod buy_and_hold;
+mod combine;
+mod gross;
 mod metrics;
 mod parameters;
 mod report;
@@ -28,6 +30,7 @@ pub use bootstrap::{Bootstrap, Confidence, Interval, Intervals};
 pub use buy_and_hold::buy_and_hold;
 pub use deflated::{Deflated, Trials};
 pub use drawdown::{Drawdown, Drawdowns};
+pub use gross::{Gross, gross_returns};
 pub use metrics::Metrics;
 pub use parameters::{INITIAL_EQUITY, bar_side, market_params};
 pub use report::Report;

@@ -3,7 +3,7 @@
 use gpu::market::LogRow;
 use serde::{Deserialize, Serialize};
 
-use crate::{BacktestError, trades};
+use crate::BacktestError;
 
 /// One filled order. Money in the quote currency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Track {
     pub exposure: Vec<f64>,
     /// Fills in time order.
     pub fills: Vec<Fill>,
+    /// Which account each fill belongs to, `[fills]`, in a track that is made of several; empty where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<usize>,
     /// Fees paid in all.
     pub fees: f64,
     /// Interest paid on borrowed cash in all.
@@ -69,7 +72,7 @@ impl Track {
 
     /// Profits of the closed trades, in the order in which they closed.
     pub fn profits(&self) -> Vec<f64> {
-        trades(&self.fills).0.iter().map(|trade| trade.profit).collect()
+        self.trades().iter().map(|trade| trade.profit).collect()
     }
 
     /// Bars of the track.

@@ -1,5 +1,6 @@
 //! The checks that every row passes, whatever file it comes from, and the repairs that were asked for.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::error::{BarError, Place, Problem, RowError};
@@ -48,6 +49,18 @@ impl Repaired {
         }
     }
 
+    /// Adds what was done to other rows.
+    pub fn add(&mut self, other: &Repaired) {
+        for (&problem, dropped) in &other.dropped {
+            let all = self.dropped.entry(problem).or_default();
+            all.count += dropped.count;
+            all.examples.extend(dropped.examples.iter().take(EXAMPLES.saturating_sub(all.examples.len())));
+        }
+        self.widened += other.widened;
+        self.out_of_order += other.out_of_order;
+        self.filled += other.filled;
+    }
+
     /// Rows left out for any reason.
     pub fn dropped_rows(&self) -> u64 {
         self.dropped.values().map(|dropped| dropped.count).sum()
@@ -64,7 +77,7 @@ pub(crate) struct Row {
 
 /// Takes rows in file order, checks them and collects the bars.
 pub(crate) struct Collector<'a> {
-    file: &'a str,
+    file: Cow<'a, str>,
     options: &'a LoadOptions,
     place: fn(u64) -> Place,
     bars: Bars,
@@ -88,13 +101,13 @@ pub(crate) struct Collected {
 impl<'a> Collector<'a> {
     /// `place` makes a line or a row of the number.
     pub(crate) fn new(
-        file: &'a str,
+        file: impl Into<Cow<'a, str>>,
         options: &'a LoadOptions,
         place: fn(u64) -> Place,
         has_volume: bool,
     ) -> Self {
         Self {
-            file,
+            file: file.into(),
             options,
             place,
             bars: Bars { has_volume, ..Bars::default() },
@@ -114,7 +127,7 @@ impl<'a> Collector<'a> {
         detail: impl Into<String>,
     ) -> Box<RowError> {
         Box::new(RowError {
-            file: self.file.to_owned(),
+            file: self.file.clone().into_owned(),
             place: (self.place)(number),
             column: column.to_owned(),
             value: value.into(),
@@ -129,7 +142,7 @@ impl<'a> Collector<'a> {
         if self.rows > self.options.max_rows {
             let message =
                 format!("more than {} rows; raise max_rows if that is meant", self.options.max_rows);
-            return Err(BarError::file(self.file, message));
+            return Err(BarError::file(&self.file, message));
         }
         let checked = row.and_then(|row| self.check_values(number, row));
         let bar = match checked {

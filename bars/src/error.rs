@@ -139,7 +139,7 @@ pub enum BarError {
     #[error("{option} = {value}: {expected}")]
     Option {
         /// Name of the option.
-        option: &'static str,
+        option: std::borrow::Cow<'static, str>,
         /// Its value.
         value: String,
         /// What would be accepted.
@@ -158,11 +158,11 @@ impl BarError {
 
     /// A [`BarError::Option`].
     pub(crate) fn option(
-        option: &'static str,
+        option: impl Into<std::borrow::Cow<'static, str>>,
         value: impl fmt::Display,
         expected: impl Into<String>,
     ) -> Self {
-        BarError::Option { option, value: value.to_string(), expected: expected.into() }
+        BarError::Option { option: option.into(), value: value.to_string(), expected: expected.into() }
     }
 
     /// The row error inside, if it is one.

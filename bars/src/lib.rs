@@ -8,6 +8,7 @@
 
 pub mod calendar;
 pub mod checks;
+mod collectors;
 mod csv_file;
 pub mod error;
 pub mod features;
@@ -22,6 +23,7 @@ mod report;
 mod series;
 mod source;
 pub mod split;
+pub mod symbols;
 pub mod synthetic;
 mod time;
 mod write;
@@ -31,14 +33,17 @@ pub use checks::Repaired;
 pub use error::{BarError, Place, Problem, RowError};
 pub use features::{FEATURES, FeatureMaker};
 pub use hash::Fnv64;
-pub use load::{Loaded, from_bars, load, load_bytes, read};
-pub use market::{Fitted, MarketData, PrepareOptions, Prepared, apply, prepare, prepare_fold};
+pub use load::{Loaded, from_bars, load, load_bytes, load_symbols, load_symbols_bytes, read};
+pub use market::{
+    Fitted, MarketData, PrepareOptions, Prepared, apply, prepare, prepare_fold, prepare_symbols,
+};
 pub use normaliser::Normaliser;
 pub use numbers::NumberFormat;
 pub use options::{Gaps, LoadOptions, Price, Repair, ZeroVolume};
 pub use report::Report;
 pub use series::{Bar, Bars};
 pub use split::{FEWEST_DECISIONS, Fold, Reach, SplitOptions};
+pub use symbols::{FoldOptions, Symbol, split_symbols, walk_forward};
 pub use synthetic::Synthetic;
 pub use time::{DateOrder, EpochUnit, TimeFormat, utc_text};
 pub use write::{write_csv, write_parquet};

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::calendar::{Calendar, Missing};
 use crate::checks::{Collected, Repaired};
+use crate::collectors::{SymbolBars, full_name};
 use crate::csv_file;
 use crate::error::{BarError, Place};
 use crate::hash::hash_all;
@@ -12,6 +13,7 @@ use crate::parquet_file;
 use crate::report::{Format, Report};
 use crate::series::{Bar, Bars};
 use crate::source::{Source, io_error};
+use crate::symbols::Symbol;
 
 /// Checked bars, their calendar, and what there is to say about the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,17 +32,64 @@ pub struct Loaded {
 /// Every problem of [`crate::error::Problem`] that no repair in `options` covers, with file, line (or row),
 /// column and value; formats that cannot be decided; files too large or too short.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, BarError> {
-    load_source(&path.display().to_string(), Source::Path(path), options)
+    only(&path.display().to_string(), Source::Path(path), options)
 }
 
 /// The same from memory; `name` stands for the file in texts.
 pub fn load_bytes(name: &str, bytes: &[u8], options: &LoadOptions) -> Result<Loaded, BarError> {
+    only(name, Source::Bytes(bytes), options)
+}
+
+/// Reads a file of one symbol, or of several where `options` names the column that tells them apart; these come in the
+/// order of their names. The symbol of a file without such a column is called as the file, without folder and ending.
+///
+/// # Errors
+/// As for [`load`]; what concerns one symbol names it.
+pub fn load_symbols(path: &Path, options: &LoadOptions) -> Result<Vec<Symbol>, BarError> {
+    load_source(&path.display().to_string(), Source::Path(path), options)
+}
+
+/// The same from memory; `name` stands for the file in texts.
+///
+/// # Errors
+/// As for [`load_symbols`].
+pub fn load_symbols_bytes(name: &str, bytes: &[u8], options: &LoadOptions) -> Result<Vec<Symbol>, BarError> {
     load_source(name, Source::Bytes(bytes), options)
 }
 
-fn load_source(name: &str, source: Source<'_>, options: &LoadOptions) -> Result<Loaded, BarError> {
-    let (collected, format, file_hash) = read_source(name, source, options)?;
-    assemble(name, collected, Some(format), Some(file_hash), options)
+fn load_source(name: &str, source: Source<'_>, options: &LoadOptions) -> Result<Vec<Symbol>, BarError> {
+    let (symbols, format, file_hash) = read_source(name, source, options)?;
+    let stem = || Path::new(name).file_stem().map_or(name.into(), |stem| stem.to_string_lossy().into_owned());
+    symbols
+        .into_iter()
+        .map(|SymbolBars { name: symbol, collected }| {
+            let full = full_name(name, symbol.as_deref());
+            let loaded = assemble(&full, collected, Some(format.clone()), Some(file_hash), options)?;
+            Ok(Symbol { name: symbol.unwrap_or_else(stem), loaded })
+        })
+        .collect()
+}
+
+/// The one symbol of a file.
+fn only(name: &str, source: Source<'_>, options: &LoadOptions) -> Result<Loaded, BarError> {
+    one(name, load_source(name, source, options)?, |symbol| &symbol.name).map(|symbol| symbol.loaded)
+}
+
+/// The one element of a list of symbols.
+fn one<T>(name: &str, mut symbols: Vec<T>, called: impl Fn(&T) -> &str) -> Result<T, BarError> {
+    match (symbols.pop(), symbols.as_slice()) {
+        (Some(only), []) => Ok(only),
+        (Some(last), rest) => {
+            let message = format!(
+                "{} symbols, {:?} to {:?}, where one is expected",
+                rest.len() + 1,
+                called(&rest[0]),
+                called(&last)
+            );
+            Err(BarError::file(name, message))
+        }
+        (None, _) => Err(BarError::file(name, "no symbol")),
+    }
 }
 
 /// Bars that did not come from a file, for example [`crate::synthetic`] ones, as if they had been loaded.
@@ -62,7 +111,9 @@ pub fn from_bars(name: &str, bars: Bars, options: &LoadOptions) -> Result<Loaded
 /// # Errors
 /// As for [`load`], without those of the calendar.
 pub fn read(name: &str, bytes: &[u8], options: &LoadOptions) -> Result<(Bars, Repaired), BarError> {
-    let (collected, _, _) = read_source(name, Source::Bytes(bytes), options)?;
+    let (symbols, _, _) = read_source(name, Source::Bytes(bytes), options)?;
+    let SymbolBars { collected, .. } =
+        one(name, symbols, |symbol| symbol.name.as_deref().unwrap_or_default())?;
     Ok((collected.bars, collected.repaired))
 }
 
@@ -70,19 +121,19 @@ fn read_source(
     name: &str,
     source: Source<'_>,
     options: &LoadOptions,
-) -> Result<(Collected, Format, u64), BarError> {
+) -> Result<(Vec<SymbolBars>, Format, u64), BarError> {
     options.check()?;
     source.check(name)?;
     let failed = |error| io_error(name, error);
     let hash = hash_all(source.open().map_err(failed)?).map_err(failed)?;
-    let (collected, format) = if source.head(4).map_err(failed)? == b"PAR1" {
-        let (collected, format) = parquet_file::read(name, source, options)?;
-        (collected, Format::Parquet(format))
+    let (symbols, format) = if source.head(4).map_err(failed)? == b"PAR1" {
+        let (symbols, format) = parquet_file::read(name, source, options)?;
+        (symbols, Format::Parquet(format))
     } else {
-        let (collected, format) = csv_file::read(name, source, options)?;
-        (collected, Format::Csv(format))
+        let (symbols, format) = csv_file::read(name, source, options)?;
+        (symbols, Format::Csv(format))
     };
-    Ok((collected, format, hash))
+    Ok((symbols, format, hash))
 }
 
 fn assemble(

@@ -11,8 +11,8 @@ use crate::error::BarError;
 use crate::features::{FEATURES, FeatureMaker};
 use crate::load::Loaded;
 use crate::normaliser::{Normaliser, exact};
-use crate::series::Bars;
 use crate::split::{Fold, Reach, SplitOptions, decisions, split};
+use crate::symbols::Symbol;
 use crate::time::utc_text;
 
 /// How to prepare bars.
@@ -148,15 +148,50 @@ pub fn prepare(loaded: &Loaded, options: &PrepareOptions) -> Result<Prepared, Ba
 /// # Errors
 /// As for [`prepare`].
 pub fn prepare_fold(loaded: &Loaded, fold: &Fold, options: &PrepareOptions) -> Result<Prepared, BarError> {
-    let (bars, calendar) = (&loaded.bars, &loaded.calendar);
+    let (mut data, fitted, mut summaries) = prepare_all(&[(loaded, fold)], options)?;
+    match (data.pop(), summaries.pop()) {
+        (Some(data), Some(summary)) => Ok(Prepared { data, fold: fold.clone(), fitted, summary }),
+        _ => Err(BarError::Split("no bars to prepare".to_owned())),
+    }
+}
+
+/// The same for several symbols that are traded by one policy: one normaliser and one reward scale, fitted on the
+/// training parts of all of them, each bar counting once. Data and summaries are in the order of the symbols.
+///
+/// # Errors
+/// As for [`prepare`].
+pub fn prepare_symbols(
+    symbols: &[Symbol],
+    folds: &[Fold],
+    options: &PrepareOptions,
+) -> Result<(Vec<MarketData>, Fitted, Vec<Summary>), BarError> {
+    let pairs: Vec<_> = symbols.iter().map(|symbol| &symbol.loaded).zip(folds).collect();
+    prepare_all(&pairs, options)
+}
+
+fn prepare_all(
+    symbols: &[(&Loaded, &Fold)],
+    options: &PrepareOptions,
+) -> Result<(Vec<MarketData>, Fitted, Vec<Summary>), BarError> {
     let reach = options.reach();
-    fold.check(bars.len(), &calendar.segments, reach, options.split.embargo)?;
-    let maker = FeatureMaker::new(options.lookback, calendar.interval_ms)?;
-    let features = maker.all(bars);
-    let fitted = fit(bars, &calendar.segments, &features, &maker, &fold.train, options.clip)?;
-    let data = market_data(loaded, &features, &fitted, options.bars_per_year)?;
-    let summary = Summary::new(&data, fold, reach, options.split.embargo);
-    Ok(Prepared { data, fold: fold.clone(), fitted, summary })
+    let Some((first, _)) = symbols.first() else {
+        return Err(BarError::Split("no bars to prepare".to_owned()));
+    };
+    let maker = FeatureMaker::new(options.lookback, first.calendar.interval_ms)?;
+    let mut inputs = Vec::with_capacity(symbols.len());
+    for &(loaded, fold) in symbols {
+        fold.check(loaded.bars.len(), &loaded.calendar.segments, reach, options.split.embargo)?;
+        inputs.push(Input { loaded, train: fold.train.clone(), features: maker.all(&loaded.bars) });
+    }
+    let fitted = fit(&inputs, &maker, reach, options.clip)?;
+    let data: Vec<MarketData> = inputs
+        .iter()
+        .map(|input| market_data(input.loaded, &input.features, &fitted, options.bars_per_year))
+        .collect::<Result<_, _>>()?;
+    let summaries = data.iter().zip(symbols);
+    let summaries =
+        summaries.map(|(data, (_, fold))| Summary::new(data, fold, reach, options.split.embargo)).collect();
+    Ok((data, fitted, summaries))
 }
 
 /// Market data with what an earlier run fitted: for `eval` and `predict`, also on another file.
@@ -179,24 +214,36 @@ pub fn apply(loaded: &Loaded, fitted: &Fitted, bars_per_year: Option<f64>) -> Re
     market_data(loaded, &features, fitted, bars_per_year)
 }
 
-/// Normaliser and reward scale from bars before `train.end` only.
-fn fit(
-    bars: &Bars,
-    segments: &[Segment],
-    features: &[f64],
-    maker: &FeatureMaker,
-    train: &Range<usize>,
-    clip: f64,
-) -> Result<Fitted, BarError> {
-    let rows = segments.iter().flat_map(|segment| {
-        let end = segment.end.min(train.end);
-        (maker.first_usable(segment.start)..end).map(|t| &features[t * FEATURES..(t + 1) * FEATURES])
+/// What the normaliser and the reward scale are fitted on: one symbol's bars.
+struct Input<'a> {
+    loaded: &'a Loaded,
+    /// Decisions of the training part.
+    train: Range<usize>,
+    /// `[bars, 9]`, not normalised.
+    features: Vec<f64>,
+}
+
+/// Normaliser and reward scale from the bars that the training parts' states read, and from no others.
+fn fit(inputs: &[Input<'_>], maker: &FeatureMaker, reach: Reach, clip: f64) -> Result<Fitted, BarError> {
+    let rows = inputs.iter().flat_map(|input| {
+        // The first bar of the first decision's window.
+        let begin = (input.train.start + 1).saturating_sub(reach.window);
+        input.loaded.calendar.segments.iter().flat_map(move |segment| {
+            let end = segment.end.min(input.train.end);
+            let first = maker.first_usable(segment.start).max(begin);
+            (first..end).map(|t| &input.features[t * FEATURES..(t + 1) * FEATURES])
+        })
     });
     let normaliser = Normaliser::fit(FEATURES, rows, clip)?;
-    let returns: Vec<f64> = segments
+    let returns: Vec<f64> = inputs
         .iter()
-        .flat_map(|segment| segment.start + 1..segment.end.min(train.end))
-        .map(|t| libm::log(bars.close[t] / bars.close[t - 1]))
+        .flat_map(|input| {
+            let begin = (input.train.start + 1).saturating_sub(reach.back());
+            let segments = input.loaded.calendar.segments.iter();
+            let bars = segments.flat_map(move |s| (s.start + 1).max(begin)..s.end.min(input.train.end));
+            let close = &input.loaded.bars.close;
+            bars.map(move |t| libm::log(close[t] / close[t - 1]))
+        })
         .collect();
     let mean = returns.iter().sum::<f64>() / returns.len() as f64;
     let variance = returns.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / returns.len() as f64;

@@ -112,6 +112,9 @@ pub struct LoadOptions {
     /// Names for the columns in file order, in place of the header's: `time` (or `date` and `time`), `open`,
     /// `high`, `low`, `close`, `volume`, `adj_close`; `-` for a column to ignore.
     pub columns: Option<Vec<String>>,
+    /// The column that says which symbol a row belongs to, by its name (case does not matter). Without it a file is
+    /// one symbol.
+    pub symbol_column: Option<String>,
     /// How timestamps are written; found over the whole file when not given.
     pub time_format: Option<TimeFormat>,
     /// How numbers are written; found over the whole file when not given.
@@ -137,6 +140,7 @@ impl Default for LoadOptions {
             header: None,
             skip_lines: 0,
             columns: None,
+            symbol_column: None,
             time_format: None,
             numbers: None,
             price: Price::Raw,

@@ -15,7 +15,8 @@ use parquet::basic::Compression;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
 
-use crate::checks::{Collected, Collector, Row};
+use crate::checks::Row;
+use crate::collectors::{Collectors, SymbolBars};
 use crate::csv_file::Columns;
 use crate::error::{BarError, Place, Problem, RowError};
 use crate::options::{LoadOptions, Price};
@@ -43,7 +44,7 @@ pub(crate) fn read(
     file: &str,
     source: Source<'_>,
     options: &LoadOptions,
-) -> Result<(Collected, ParquetFormat), BarError> {
+) -> Result<(Vec<SymbolBars>, ParquetFormat), BarError> {
     let decode = || match source {
         Source::Path(path) => decode(file, File::open(path).map_err(|error| io_error(file, error))?, options),
         Source::Bytes(bytes) => decode(file, bytes::Bytes::copy_from_slice(bytes), options),
@@ -93,20 +94,21 @@ fn decode<R: ChunkReader + 'static>(
     file: &str,
     reader: R,
     options: &LoadOptions,
-) -> Result<(Collected, ParquetFormat), BarError> {
+) -> Result<(Vec<SymbolBars>, ParquetFormat), BarError> {
     let wrong =
         |error: &dyn std::fmt::Display| BarError::file(file, format!("damaged Parquet file: {error}"));
     let builder = ParquetRecordBatchReaderBuilder::try_new(reader).map_err(|error| wrong(&error))?;
     readable_codecs(file, builder.metadata())?;
     let schema = builder.schema().clone();
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let symbol = options.symbol_column.as_deref();
     let columns = match &options.columns {
         Some(given) if given.len() != names.len() => {
             let expected = format!("the file has {} columns, name each (\"-\" to ignore)", names.len());
             return Err(BarError::option("columns", format!("{} names", given.len()), expected));
         }
-        Some(given) => Columns::from_names(file, given.clone())?,
-        None => Columns::from_names(file, names.clone())?,
+        Some(given) => Columns::from_names(file, given.clone(), symbol)?,
+        None => Columns::from_names(file, names.clone(), symbol)?,
     };
     if columns.clock.is_some() {
         return Err(BarError::file(file, "date and time in two columns: not supported in Parquet files"));
@@ -128,6 +130,7 @@ fn decode<R: ChunkReader + 'static>(
     used.extend(columns.prices);
     used.extend(columns.volume);
     used.extend(adjusted);
+    used.extend(columns.symbol);
     used.sort_unstable();
     let mask = ProjectionMask::roots(builder.parquet_schema(), used.iter().copied());
     let rows = builder.metadata().file_metadata().num_rows();
@@ -137,8 +140,24 @@ fn decode<R: ChunkReader + 'static>(
             format!("{claimed} rows, more than {}; raise max_rows if that is meant", options.max_rows);
         return Err(BarError::file(file, message));
     }
+    let in_groups: i128 =
+        builder.metadata().row_groups().iter().map(|group| i128::from(group.num_rows())).sum();
+    if in_groups != i128::from(rows) {
+        return Err(wrong(&format!("it claims {rows} rows, its row groups {in_groups}")));
+    }
     for group in builder.metadata().row_groups() {
         for (leaf, chunk) in group.columns().iter().enumerate() {
+            // A flat column has a value, or a null, for every row: with fewer rows than values some would be lost.
+            let flat = chunk.column_descr().max_rep_level() == 0;
+            if mask.leaf_included(leaf) && flat && chunk.num_values() != group.num_rows() {
+                let message = format!(
+                    "column {} has {} values for {} rows",
+                    chunk.column_path(),
+                    chunk.num_values(),
+                    group.num_rows()
+                );
+                return Err(wrong(&message));
+            }
             let most = ALLOWANCE + BYTES_PER_ROW * u64::try_from(group.num_rows()).unwrap_or(0);
             if mask.leaf_included(leaf)
                 && u64::try_from(chunk.uncompressed_size()).is_ok_and(|size| size > most)
@@ -156,7 +175,7 @@ fn decode<R: ChunkReader + 'static>(
     let reader =
         builder.with_projection(mask).with_batch_size(BATCH).build().map_err(|error| wrong(&error))?;
     let table = Table { file, options, columns: &columns, names: &names, used, adjusted };
-    let (collected, unit) = table.read(reader, time)?;
+    let (collected, unit) = table.read(reader, time, claimed)?;
     Ok((collected, ParquetFormat { time: time.describe(&time_type, unit), columns }))
 }
 
@@ -232,6 +251,8 @@ struct Batch {
     time: ArrayRef,
     /// Open, high, low, close, then volume and adjusted close if used: column and values.
     numbers: Vec<(usize, ArrayRef)>,
+    /// Names of the symbols as text, where there is such a column.
+    symbol: Option<ArrayRef>,
 }
 
 impl Table<'_> {
@@ -239,9 +260,10 @@ impl Table<'_> {
         &self,
         reader: ParquetRecordBatchReader,
         time: TimeColumn,
-    ) -> Result<(Collected, Option<EpochUnit>), BarError> {
+        claimed: u64,
+    ) -> Result<(Vec<SymbolBars>, Option<EpochUnit>), BarError> {
         let mut collector =
-            Collector::new(self.file, self.options, Place::Row, self.columns.volume.is_some());
+            Collectors::new(self.file, self.options, Place::Row, self.columns.volume.is_some());
         let mut unit = self.options.time_format.as_ref().and_then(|format| match format {
             crate::time::TimeFormat::Epoch(unit) => Some(*unit),
             _ => None,
@@ -254,11 +276,19 @@ impl Table<'_> {
             for i in 0..batch.time.len() {
                 number += 1;
                 let row = self.row(&collector, &batch, i, number, time, &mut unit);
-                collector.push(number, row)?;
+                let symbol = batch.symbol.as_ref().map(|names| {
+                    let names = names.as_string::<i32>();
+                    if names.is_null(i) { "" } else { names.value(i) }
+                });
+                collector.push(number, symbol, row)?;
             }
         }
         if number == 0 {
             return Err(BarError::file(self.file, "the file has no rows"));
+        }
+        if number != claimed {
+            let message = format!("damaged Parquet file: it claims {claimed} rows and holds {number}");
+            return Err(BarError::file(self.file, message));
         }
         Ok((collector.finish()?, unit))
     }
@@ -280,7 +310,24 @@ impl Table<'_> {
             })
         };
         let numbers = self.columns.prices.into_iter().chain(self.columns.volume).chain(self.adjusted);
+        let symbol = self.columns.symbol.map(|column| {
+            let name = &self.names[column];
+            let from =
+                batch.column(self.used.iter().position(|&used| used == column).unwrap_or(0)).data_type();
+            let texts = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
+            let is_name = |kind: &DataType| kind.is_integer() || texts.contains(kind);
+            let named = match from {
+                DataType::Dictionary(_, values) => is_name(values),
+                other => is_name(other),
+            };
+            if !named {
+                let message = format!("column {name:?} has type {from}; expected names of symbols");
+                return Err(BarError::file(self.file, message));
+            }
+            cast(column, &DataType::Utf8)
+        });
         Ok(Batch {
+            symbol: symbol.transpose()?,
             time: cast(self.columns.time, &DataType::Int64)?,
             numbers: numbers
                 .map(|column| Ok((column, cast(column, &DataType::Float64)?)))
@@ -290,7 +337,7 @@ impl Table<'_> {
 
     fn row(
         &self,
-        collector: &Collector<'_>,
+        collector: &Collectors<'_>,
         batch: &Batch,
         i: usize,
         number: u64,

@@ -32,7 +32,7 @@ impl Reach {
         self.lookback + self.window - 1 + self.n_step
     }
 
-    fn check(self) -> Result<(), BarError> {
+    pub(crate) fn check(self) -> Result<(), BarError> {
         // Shapes beyond these are typing errors; the sums above cannot overflow within them.
         for (name, value) in [("lookback", self.lookback), ("window", self.window), ("n_step", self.n_step)] {
             if value == 0 || value > 1 << 16 {
@@ -95,7 +95,9 @@ impl Fold {
         let apart = reach.purge().saturating_add(embargo);
         let order = [(&self.train, &self.validation), (&self.validation, &self.test)];
         for (earlier, later) in order {
-            if earlier.end.saturating_add(apart) > later.start && !later.is_empty() {
+            // Empty ones are too short, which is said below.
+            let both = !earlier.is_empty() && !later.is_empty();
+            if both && earlier.end.saturating_add(apart) > later.start {
                 return Err(BarError::Split(format!(
                     "parts {earlier:?} and {later:?} are closer than the purge and embargo of {apart} bars"
                 )));
@@ -135,19 +137,7 @@ pub fn split(
 ) -> Result<Fold, BarError> {
     reach.check()?;
     let (train, validation) = (options.train, options.validation);
-    for (name, value) in [("split.train", train), ("split.validation", validation)] {
-        if !(value > 0.0 && value < 1.0) {
-            return Err(BarError::option(name, value, "expected a fraction between 0 and 1"));
-        }
-    }
-    if train + validation >= 1.0 {
-        let value = format!("{train} + {validation}");
-        return Err(BarError::option(
-            "split.train + split.validation",
-            value,
-            "expected less than 1: the rest is the test part",
-        ));
-    }
+    check_fractions("split", train, validation)?;
     let first_end = (bars as f64 * train) as usize;
     let second_end = (bars as f64 * (train + validation)) as usize;
     let apart = reach.purge().saturating_add(options.embargo);
@@ -159,6 +149,24 @@ pub fn split(
     };
     fold.check(bars, segments, reach, options.embargo)?;
     Ok(fold)
+}
+
+/// Refuses fractions that leave nothing for a part; `section` is that of the configuration.
+pub(crate) fn check_fractions(section: &str, train: f64, validation: f64) -> Result<(), BarError> {
+    for (name, value) in [("train", train), ("validation", validation)] {
+        if !(value > 0.0 && value < 1.0) {
+            let option = format!("{section}.{name}");
+            return Err(BarError::option(option, value, "expected a fraction between 0 and 1"));
+        }
+    }
+    if train + validation >= 1.0 {
+        return Err(BarError::option(
+            format!("{section}.train + {section}.validation"),
+            format!("{train} + {validation}"),
+            "expected less than 1: the rest is the test part",
+        ));
+    }
+    Ok(())
 }
 
 /// The bars of a range at which a decision can be made: the whole state lies in the bar's segment, and so

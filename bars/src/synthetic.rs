@@ -42,15 +42,15 @@ const START_MS: i64 = 1_420_408_800_000;
 /// First price.
 const START_PRICE: f64 = 100.0;
 /// Volatility of a bar by regime.
-const SIGMA: [f64; 3] = [0.0006, 0.0010, 0.0020];
+pub const SIGMA: [f64; 3] = [0.0006, 0.0010, 0.0020];
 /// Predictable part of a bar's return, in volatilities at full signal, by regime.
-const PHI: [f64; 3] = [0.0, 0.2, -0.2];
+pub const PHI: [f64; 3] = [0.0, 0.2, -0.2];
 /// Regime changes per bar.
-const SWITCH: f64 = 1.0 / 200.0;
+pub const SWITCH: f64 = 1.0 / 200.0;
 /// Steps within a bar.
 const STEPS: usize = 16;
 /// Decay of the signal.
-const DECAY: f64 = 0.9;
+pub const DECAY: f64 = 0.9;
 /// Most bars; the price of a martingale goes to zero in the long run and would leave the allowed range.
 const MOST: usize = 10_000_000;
 
@@ -63,6 +63,15 @@ pub enum Kind {
     Regimes,
     /// Without: nothing to learn.
     Martingale,
+}
+
+/// What nobody who only sees the bars knows: the state of the market at the close of a bar.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Truth {
+    /// s of the bar: 0 quiet, 1 trend, 2 revert.
+    pub regime: usize,
+    /// x behind the bar.
+    pub signal: f64,
 }
 
 /// A synthetic market.
@@ -82,6 +91,20 @@ impl Synthetic {
     /// # Errors
     /// If the number of bars is out of range.
     pub fn generate(self) -> Result<Bars, BarError> {
+        self.generate_with(|_| ())
+    }
+
+    /// The same bars with the hidden state behind each of them, for an oracle.
+    ///
+    /// # Errors
+    /// As for [`Self::generate`].
+    pub fn generate_with_truth(self) -> Result<(Bars, Vec<Truth>), BarError> {
+        let mut truth = Vec::new();
+        let bars = self.generate_with(|state| truth.push(state))?;
+        Ok((bars, truth))
+    }
+
+    fn generate_with(self, mut tell: impl FnMut(Truth)) -> Result<Bars, BarError> {
         if !(1..=MOST).contains(&self.bars) {
             return Err(BarError::option("bars", self.bars, format!("expected 1 to {MOST}")));
         }
@@ -124,6 +147,7 @@ impl Synthetic {
             let size = libm::exp(0.4 * surprise.abs() + 0.3 * random.normal()) * (1.0 + 0.5 * day);
             let volume = (1000.0 * sigma / SIGMA[1] * size).round() + 1.0;
             bars.push(Bar { time_ms, open, high, low, close, volume });
+            tell(Truth { regime, signal });
         }
         Ok(bars)
     }

@@ -9,6 +9,7 @@ mod parquet_files;
 mod prepared;
 mod repairs;
 mod samples;
+mod symbols;
 mod synthetic;
 
 use bars::{BarError, LoadOptions, Loaded, RowError, load_bytes};

@@ -86,9 +86,12 @@ pub struct DeviceArgs {
 /// `train`.
 #[derive(Clone, Debug, Args)]
 pub struct TrainArgs {
-    /// Bar file, CSV or Parquet. Without it: the synthetic market.
+    /// Bar file, CSV or Parquet; repeated for several symbols that are traded together. Without it: the synthetic market.
     #[arg(long, value_name = "FILE")]
-    pub data: Option<String>,
+    pub data: Vec<String>,
+    /// Column of the bar file that says which symbol a row belongs to (data.symbol_column).
+    #[arg(long, value_name = "NAME")]
+    pub symbol_column: Option<String>,
     /// How timestamps are written, strptime notation or epoch-s, epoch-ms, epoch-us, epoch-ns; found when absent.
     #[arg(long, value_name = "FORMAT")]
     pub date_format: Option<String>,
@@ -128,9 +131,9 @@ pub struct EvalArgs {
     /// Policy: a checkpoint, or the folder of a run (its best one).
     #[arg(value_name = "CHECKPOINT")]
     pub checkpoint: PathBuf,
-    /// Bar file, if it is not where it was at training.
+    /// Bar file, if it is not where it was at training; repeated for several, in the order of the training.
     #[arg(long, value_name = "FILE")]
-    pub data: Option<String>,
+    pub data: Vec<String>,
     /// Part of the bars.
     #[arg(long, value_enum, default_value = "test")]
     pub part: PartName,

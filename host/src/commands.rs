@@ -26,9 +26,10 @@ use crate::train::agent::Agent;
 use crate::train::checkpoint::{Checkpoint, write_atomically};
 use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
-use crate::train::market::Market;
+use crate::train::market::{Market, load};
 use crate::train::progress::{Progress, write_line, write_result};
-use crate::train::run::{Run, RunFiles};
+use crate::train::run::{Run, RunFiles, Tested};
+use crate::train::walk::walk_forward;
 use crate::{doctor, gemm};
 
 /// How a command ended that did not fail.
@@ -59,8 +60,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         None => Config::cpu_preset(),
     };
     let mut config = configuration(&preset, args.config.as_deref(), &args.sets)?;
-    if let Some(file) = &args.data {
-        config.data.file = Some(file.clone());
+    set_files(&mut config.data, &args.data);
+    if let Some(column) = &args.symbol_column {
+        config.data.symbol_column = Some(column.clone());
     }
     if let Some(format) = &args.date_format {
         config.data.date_format = Some(format.clone());
@@ -71,7 +73,13 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     if let Some(epochs) = args.epochs {
         config.train.epochs = epochs;
     }
-    let market = Market::prepare(&mut config)?;
+    if config.folds.walks() && resuming.is_none() {
+        return train_folds(args, config, gpu, &stop, &mut progress);
+    }
+    let market = match resuming.as_ref().and_then(Resuming::walk) {
+        Some(walk) => Market::of_walk(&mut config, walk)?,
+        None => Market::prepare(&mut config)?,
+    };
     if let Some(resuming) = &resuming {
         resuming.check_input(&config, &market)?;
     }
@@ -108,13 +116,67 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         };
         progress.line(&format!("stopped early; {go_on}"));
     }
-    if let Some((epoch, test)) = &outcome.best {
+    if let Some(Tested { epoch, test, control, .. }) = &outcome.best {
         let best = files.best();
-        write_result(&format!("test part, policy of epoch {epoch} ({}):\n{test}\n", best.display()))?;
+        let finding =
+            control.as_ref().map(|control| control.finding(test.report.strategy.sharpe).to_string());
+        let finding = finding.unwrap_or_default();
+        write_result(&format!(
+            "test part, policy of epoch {epoch} ({}):\n{test}{finding}\n",
+            best.display()
+        ))?;
     } else {
         progress.line("no epoch has ended, so there is no policy to test yet");
     }
     Ok(signal.map_or(Ending::Done, Ending::Stopped))
+}
+
+/// `host train` with walk-forward folds.
+fn train_folds(
+    args: &TrainArgs,
+    mut config: Config,
+    gpu: OpenedGpu,
+    stop: &Stop,
+    progress: &mut Progress,
+) -> anyhow::Result<Ending> {
+    config.check_before_data(bars::FEATURES, ::gpu::market::PORTFOLIO as usize)?;
+    let symbols = load(&config.data)?;
+    // Before anything is written: a part that is too short is found here.
+    Market::folds(&config, &symbols)?;
+    if let Some(signal) = stop.signal() {
+        progress.line("stopped before the first epoch: nothing was written");
+        return Ok(Ending::Stopped(signal));
+    }
+    for symbol in &symbols {
+        progress.line(symbol.loaded.report.to_string().trim_end());
+    }
+    progress.line(&costs(&config));
+    let files = RunFiles::create(args.run.as_deref())?;
+    progress.line(&format!("run: {}", files.folder.display()));
+    let quiet = args.quiet;
+    let mut opened = Some(gpu);
+    let result = walk_forward(&mut config, &symbols, &files, stop, progress, &mut |config, market| {
+        let gpu = match opened.take() {
+            Some(gpu) => gpu,
+            // Every fold has a GPU context of its own: the one before is gone with its agent.
+            None => open_gpu(&args.device, None)?,
+        };
+        agent(gpu, config, market, &args.device, &Progress::new(quiet), args.profile)
+    })?;
+    if result.stopped {
+        progress.line(&format!("stopped early, after {} fold(s)", result.folds.len()));
+    }
+    write_result(&format!("{result}\n"))?;
+    Ok(stop.signal().filter(|_| result.stopped).map_or(Ending::Done, Ending::Stopped))
+}
+
+/// Names the bar files of a command line in the configuration, where there are any.
+fn set_files(data: &mut settings::Data, files: &[String]) {
+    match files {
+        [] => {}
+        [file] => (data.file, data.files) = (Some(file.clone()), Vec::new()),
+        files => (data.file, data.files) = (None, files.to_vec()),
+    }
 }
 
 /// `host eval`.
@@ -122,9 +184,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let path = Checkpoint::file_of(&args.checkpoint)?;
     let checkpoint = Checkpoint::load(&path)?;
     let mut config = checkpoint.config.clone();
-    if let Some(file) = &args.data {
-        config.data.file = Some(file.clone());
-    }
+    set_files(&mut config.data, &args.data);
     // One environment and a small ring: evaluation collects nothing.
     config.collect.environments = 1;
     config.collect.capacity = 1;
@@ -136,7 +196,8 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
-    let report = market.report(&agent.backtest(args.part)?, args.part)?;
+    let passes = agent.passes(args.part, market.symbols.len())?;
+    let report = market.result(&passes, args.part)?;
     if args.json {
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
     }
@@ -150,7 +211,8 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     }
     let part = format!("{:?}", args.part).to_lowercase();
     let epoch = checkpoint.provenance.epoch;
-    write_result(&format!("{part} part, policy of epoch {epoch} ({}):\n{report}\n", path.display()))
+    let fold = checkpoint.market.walk.map_or(String::new(), |w| format!(" of fold {} of {}", w.fold, w.of));
+    write_result(&format!("{part} part{fold}, policy of epoch {epoch} ({}):\n{report}\n", path.display()))
 }
 
 /// `host profile`.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoints::Checkpoints;
+use crate::folds::Folds;
 use crate::mamba::Mamba;
 use crate::model::ModelShape;
 use crate::parts::{
@@ -186,12 +187,35 @@ pub enum BarSide {
     Ask,
 }
 
+/// How the market's factored action is divided into branches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MarketLayout {
+    /// Exposure (9) x order (3) x urgency (3).
+    Exposure,
+    /// Direction (3) x magnitude (3) x order (3) x urgency (3).
+    Direction,
+}
+
+impl MarketLayout {
+    /// Branch sizes.
+    pub const fn branches(self) -> &'static [usize] {
+        match self {
+            Self::Exposure => &[9, 3, 3],
+            Self::Direction => &[3, 3, 3, 3],
+        }
+    }
+}
+
 /// `[market]`: costs and limits of the market environment (SPEC section 6). Fractions, not percent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Market {
     /// W: bars in the state's window.
     pub window: usize,
+    /// Branches of the action, `exposure` or `direction`; when absent, what `model.branches` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<MarketLayout>,
     /// Half the bid-ask spread, fraction of price.
     pub half_spread: f64,
     /// Slippage of a market order, fraction of price.
@@ -220,6 +244,7 @@ impl Default for Market {
     fn default() -> Self {
         Self {
             window: 8,
+            layout: None,
             half_spread: 5e-5,
             slippage: 2e-5,
             impact: 1e-5,
@@ -242,6 +267,12 @@ pub struct Data {
     /// Bar file, CSV or Parquet; the built-in synthetic market when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// Several bar files that are traded together, in place of `file`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// Column that says which symbol a row belongs to, by its name in the header; a file is one symbol without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symbol_column: Option<String>,
     /// How timestamps are written (strptime notation, or `epoch-ms` and the like); found in the file when absent. Also
     /// called `time_format`, as in `docs/BARS.md`.
     #[serde(alias = "time_format", skip_serializing_if = "Option::is_none")]
@@ -284,6 +315,8 @@ impl Default for Data {
     fn default() -> Self {
         Self {
             file: None,
+            files: Vec::new(),
+            symbol_column: None,
             date_format: None,
             delimiter: None,
             header: None,
@@ -358,6 +391,8 @@ pub struct Config {
     pub replay: Replay,
     /// Split by time.
     pub split: Split,
+    /// Walk-forward.
+    pub folds: Folds,
     /// Market environment.
     pub market: Market,
     /// What a run keeps of itself.
@@ -509,6 +544,7 @@ impl Config {
         unit("train.gamma", self.train.gamma.into())?;
         unit("collect.epsilon_start", self.collect.epsilon_start.into())?;
         unit("collect.epsilon_end", self.collect.epsilon_end.into())?;
+        self.folds.check(self.pruning.enabled)?;
         let (train, validation) = (self.split.train, self.split.validation);
         if !(train > 0.0 && validation > 0.0 && train + validation < 1.0) {
             return Err(ConfigError::Invalid(format!(

@@ -8,6 +8,7 @@ pub mod checkpoints;
 pub mod config;
 pub mod effect;
 pub mod flat;
+pub mod folds;
 pub mod mamba;
 pub mod model;
 pub mod noisy;
@@ -17,8 +18,11 @@ pub mod replay;
 pub mod schedule;
 
 pub use checkpoints::{Checkpoints, Difference};
-pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
+pub use config::{
+    BarSide, Collect, Config, ConfigError, Data, Market, MarketLayout, Optimizer, Precision, Split, Train,
+};
 pub use flat::{Flat, Group, Segment};
+pub use folds::{Folds, Scheme};
 pub use mamba::Mamba;
 pub use model::{Head, Layout, ModelShape, Tensor};
 pub use noisy::{NoisyLayer, NoisyLayout};

@@ -233,3 +233,30 @@ fn other_files_and_wrong_options_are_clear_errors() {
     let (err, _) = host(&["data", "check", &sample("equity_1d.csv"), "--set", "data.repair=mend"]).refused();
     assert!(err.contains("mend") && err.contains("drop-bad-rows"), "{err}");
 }
+
+#[test]
+fn a_file_of_several_symbols_is_checked_by_symbol() {
+    let (_folder, path) = with_lines(900, |lines| {
+        let rows: Vec<String> = lines.drain(1..).collect();
+        lines[0] += ",Pair";
+        lines.extend(rows.iter().flat_map(|row| [format!("{row},EUR/USD"), format!("{row},GBP/USD")]));
+    });
+    let by_pair = ["--set", "data.symbol_column=pair"];
+    let out = host(&[&["data", "check", path.as_str()], &by_pair[..]].concat()).good();
+    assert!(out.contains("symbol EUR/USD") && out.contains("symbol GBP/USD"), "{out}");
+    let (done, value) = checked(&path, &by_pair);
+    done.good();
+    let symbols = value["report"]["symbols"].as_array().unwrap();
+    assert_eq!(symbols.len(), 2);
+    assert_eq!((&symbols[1]["symbol"], &symbols[1]["report"]["bars"]), (&"GBP/USD".into(), &900.into()));
+    // What is wrong is counted over all symbols, and the remedy has been tried on all of them.
+    let text = fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    set(&mut lines, 100, 1, "NaN");
+    set(&mut lines, 201, 4, "");
+    fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let (done, value) = checked(&path, &by_pair);
+    let (err, _) = done.refused();
+    assert!(err.contains("line 100"), "{err}");
+    assert_eq!((&value["problems"][0]["rows"], &value["remedy"]["loads"]), (&2.into(), &true.into()));
+}

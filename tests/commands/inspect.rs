@@ -67,7 +67,7 @@ fn a_checkpoint_tells_what_it_holds() {
         assert_eq!(value["provenance"]["epoch"], 3);
         assert_eq!(value["provenance"]["score"], 1.25);
         assert_eq!(value["config"]["model"]["trunk1"], 16);
-        assert_eq!(value["market"]["bars"], 1500);
+        assert_eq!(value["market"]["symbols"][0]["bars"], 1500);
     }
 }
 

@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod data;
 mod errors;
+mod folds;
 mod inspect;
 #[path = "../resumable/mod.rs"]
 mod resumable;

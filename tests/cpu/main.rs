@@ -6,6 +6,7 @@ mod host_replay;
 #[path = "../kernels/mod.rs"]
 mod kernels;
 mod mutated;
+mod no_leak;
 mod recorded;
 mod resumed;
 

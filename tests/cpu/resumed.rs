@@ -50,7 +50,8 @@ fn everything() -> Config {
     (config.vaccine.environments, config.vaccine.capacity) = (2, 15);
     (config.probe.enabled, config.probe.every) = (true, 2);
     let pruning = &mut config.pruning;
-    (pruning.enabled, pruning.every, pruning.end, pruning.sparsity) = (true, 2, 8, 0.5);
+    (pruning.enabled, pruning.sparsity) = (true, 0.5);
+    (pruning.begin, pruning.every, pruning.end) = (0, 2, 8);
     config
 }
 

@@ -2,8 +2,8 @@
 //! against a double-entry ledger, `market_step::reference`, in `gpu/tests/market`.
 
 use gpu::market::{
-    ActionLayout, BarSide, LOG_FIELDS, LogRow, MarketError, MarketParams, Part, TERMINATED, TRUNCATED,
-    rollout,
+    ActionLayout, BarSide, LOG_FIELDS, LogRow, MarketError, MarketParams, MarketTable, Part, TERMINATED,
+    TRUNCATED, rollout,
 };
 
 use super::market::support::{Columns, hashed_action, params};
@@ -55,5 +55,16 @@ pub fn backtest_log<B: Backend>(b: &mut B) -> Outcome {
         .map(|row| LogRow::load(|i| row[i as usize]).expect("every row was written"))
         .collect();
     assert_eq!(logged, rows);
+    Ok(())
+}
+
+/// Environments that start at any bar of two symbols: a joint table and a joint part, of which the kernels know nothing.
+pub fn several_symbols<B: Backend>(b: &mut B) -> Outcome {
+    let (one, other) = (Columns::random(36, 60, 0.01), Columns::random(37, 80, 0.02));
+    let other = other.table_with(&[0..30, 33..80], BarSide::Mid);
+    let table = MarketTable::joined(vec![one.table(), other]).expect("tables of one shape");
+    let (joint, _) = Part::of_symbols(&table, &[2..50, 65..140]).expect("parts of the table");
+    let p = MarketParams { episode: 9, ..params() };
+    assert_eq!(compare(b, (&p, &table, &joint), 37, 100, 14)?, TRUNCATED);
     Ok(())
 }

@@ -56,6 +56,7 @@ pub mod sample_gather;
 pub mod select_action;
 pub mod spectral_norm;
 pub mod step_signals;
+pub mod symbols_step;
 pub mod taken_q;
 pub mod term_reduce;
 pub mod update_scales;
@@ -124,7 +125,8 @@ macro_rules! for_each_body {
             mamba_step { windows, with_all_parts, library_products, closed_gate, collection }
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
-            market_step { truncated_episodes, ruined_accounts, backtest_log }
+            market_step { truncated_episodes, ruined_accounts, backtest_log, several_symbols }
+            symbols_step { one_graph_walks_every_symbol }
             noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
             noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }

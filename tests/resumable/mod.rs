@@ -16,7 +16,7 @@ pub const EVERYTHING: &str = "data.synthetic_bars=1500 model.trunk1=16 model.tru
      iql.enabled=true iql.hidden=8 iql.adaptive_support=true iql.adaptive_epsilon=true iql.advantage_weighting=true \
      iql.branch_scaling=true ensemble.enabled=true confidence.enabled=true attention.enabled=true \
      mamba.enabled=true spectral.enabled=true vaccine.enabled=true vaccine.every=4 vaccine.environments=4 \
-     vaccine.capacity=100 probe.enabled=true probe.every=10 pruning.enabled=true pruning.every=5 pruning.end=60 \
+     vaccine.capacity=100 probe.enabled=true probe.every=10 pruning.enabled=true pruning.begin=0 pruning.every=5 pruning.end=60 \
      checkpoint.interval_minutes=0 checkpoint.every=2";
 
 /// Arguments of `host train` on a device with these keys set.

@@ -56,14 +56,23 @@ pub(crate) struct Columns {
     pub(crate) prices: [usize; 4],
     pub(crate) volume: Option<usize>,
     pub(crate) adjusted: Option<usize>,
+    /// The symbol's column, where one was asked for.
+    pub(crate) symbol: Option<usize>,
     /// All names, for errors and the report.
     pub(crate) names: Vec<String>,
 }
 
 impl Columns {
-    /// Finds the columns by their names.
-    pub(crate) fn from_names(file: &str, names: Vec<String>) -> Result<Columns, BarError> {
-        let roles: Vec<_> = names.iter().map(|name| Role::of_name(name)).collect();
+    /// Finds the columns by their names; the one that `symbol` names, if any, is nothing else.
+    pub(crate) fn from_names(
+        file: &str,
+        names: Vec<String>,
+        symbol: Option<&str>,
+    ) -> Result<Columns, BarError> {
+        let plain = |name: &str| name.trim_matches(['\u{feff}', ' ', '\t', '"']).to_lowercase();
+        let is_symbol = |name: &str| symbol.is_some_and(|symbol| plain(name) == plain(symbol));
+        let roles: Vec<_> =
+            names.iter().map(|name| if is_symbol(name) { None } else { Role::of_name(name) }).collect();
         let listing = || {
             let shown: Vec<_> = names.iter().take(30).map(|name| excerpt(name.as_bytes())).collect();
             let more = if names.len() > 30 { ", …" } else { "" };
@@ -115,11 +124,32 @@ impl Columns {
         };
         let prices = [need(Role::Open)?, need(Role::High)?, need(Role::Low)?, need(Role::Close)?];
         let (volume, adjusted) = (find(Role::Volume)?, find(Role::AdjustedClose)?);
-        Ok(Columns { time, clock, prices, volume, adjusted, names })
+        let symbols: Vec<_> = (0..names.len()).filter(|&i| is_symbol(&names[i])).collect();
+        let symbol = match (symbol, symbols.as_slice()) {
+            (None, _) => None,
+            (Some(_), [one]) => Some(*one),
+            (Some(name), found) => {
+                let many = if found.is_empty() { "no" } else { "more than one" };
+                let message = format!("{many} column {name:?} (symbol_column); {}", listing());
+                return Err(BarError::file(file, message));
+            }
+        };
+        Ok(Columns { time, clock, prices, volume, adjusted, symbol, names })
     }
 
     /// Columns of a file without header: time (or date and time), open, high, low, close[, volume].
-    pub(crate) fn without_header(file: &str, first: &[&[u8]]) -> Result<Columns, BarError> {
+    pub(crate) fn without_header(
+        file: &str,
+        first: &[&[u8]],
+        symbol: Option<&str>,
+    ) -> Result<Columns, BarError> {
+        if let Some(symbol) = symbol {
+            let message = format!(
+                "no header in which to look for symbol_column = {symbol:?}; name the columns with columns = [\"time\", \
+                 {symbol:?}, \"open\", ...]"
+            );
+            return Err(BarError::file(file, message));
+        }
         let is_clock = |field: &[u8]| field.contains(&b':') && field.len() <= 15;
         let two = first.len() > 1 && is_clock(first[1]) && !first[0].contains(&b':');
         let times: &[&str] = if two { &["date", "time"] } else { &["time"] };
@@ -135,7 +165,7 @@ impl Columns {
                 return Err(BarError::file(file, message));
             }
         };
-        Columns::from_names(file, times.iter().chain(rest).map(|name| (*name).to_owned()).collect())
+        Columns::from_names(file, times.iter().chain(rest).map(|name| (*name).to_owned()).collect(), None)
     }
 
     /// Columns of the file that are not used.
@@ -151,6 +181,7 @@ impl Columns {
         used.extend(self.prices);
         used.extend(self.volume);
         used.extend(self.adjusted);
+        used.extend(self.symbol);
         used
     }
 }

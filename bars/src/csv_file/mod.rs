@@ -11,7 +11,8 @@ use csv::{ByteRecord, Reader, ReaderBuilder};
 
 pub(crate) use columns::Columns;
 
-use crate::checks::{Collected, Collector, Row};
+use crate::checks::Row;
+use crate::collectors::{Collectors, SymbolBars};
 use crate::error::{BarError, Place, Problem, RowError, excerpt};
 use crate::numbers::{NumberDetector, NumberFormat, is_missing};
 use crate::options::{LoadOptions, Price};
@@ -38,7 +39,7 @@ pub(crate) fn read(
     file: &str,
     source: Source<'_>,
     options: &LoadOptions,
-) -> Result<(Collected, CsvFormat), BarError> {
+) -> Result<(Vec<SymbolBars>, CsvFormat), BarError> {
     let mut head = Vec::new();
     let opened = source.open_after(options.skip_lines).map_err(|error| io_error(file, error))?;
     opened.take(HEAD as u64).read_to_end(&mut head).map_err(|error| io_error(file, error))?;
@@ -103,18 +104,19 @@ impl<'a> Table<'a> {
         reader.read_byte_record(&mut first).map_err(|error| csv_error(file, 0, error))?;
         let fields: Vec<&[u8]> = first.iter().map(trim).collect();
         let header = options.header.unwrap_or_else(|| sniff::is_header(&fields));
+        let symbol = options.symbol_column.as_deref();
         let columns = match &options.columns {
             Some(names) if names.len() != fields.len() => {
                 let expected =
                     format!("the first record has {} fields, name each (\"-\" to ignore)", fields.len());
                 return Err(BarError::option("columns", format!("{} names", names.len()), expected));
             }
-            Some(names) => Columns::from_names(file, names.clone())?,
+            Some(names) => Columns::from_names(file, names.clone(), symbol)?,
             None if header => {
                 let names = fields.iter().map(|field| String::from_utf8_lossy(field).into_owned());
-                Columns::from_names(file, names.collect())?
+                Columns::from_names(file, names.collect(), symbol)?
             }
-            None => Columns::without_header(file, &fields)?,
+            None => Columns::without_header(file, &fields, symbol)?,
         };
         if options.price == Price::Adjusted && columns.adjusted.is_none() {
             let expected = "this needs a column of adjusted closes (Adj Close)";
@@ -170,12 +172,20 @@ impl<'a> Table<'a> {
         numbers: NumberFormat,
         times: &mut TimeReader,
         expected: u64,
-    ) -> Result<Collected, BarError> {
-        let mut collector = Collector::new(self.file, options, Place::Line, self.columns.volume.is_some());
+    ) -> Result<Vec<SymbolBars>, BarError> {
+        let mut collector = Collectors::new(self.file, options, Place::Line, self.columns.volume.is_some());
         let mut records = self.records()?;
         while records.advance()? {
-            let row = self.row(&collector, records.line, &records.record, options, numbers, times);
-            collector.push(records.line, row)?;
+            let (line, record) = (records.line, &records.record);
+            let symbol = match self.columns.symbol {
+                Some(column) if record.len() == self.columns.names.len() => {
+                    Some(String::from_utf8_lossy(trim(&record[column])))
+                }
+                // The row's error says that its fields are not those of the header.
+                _ => None,
+            };
+            let row = self.row(&collector, line, record, options, numbers, times);
+            collector.push(line, symbol.as_deref(), row)?;
         }
         if records.count != expected {
             return Err(BarError::file(self.file, "the file changed while it was read"));
@@ -186,7 +196,7 @@ impl<'a> Table<'a> {
     /// One record as a row.
     fn row(
         &self,
-        collector: &Collector<'_>,
+        collector: &Collectors<'_>,
         line: u64,
         record: &ByteRecord,
         options: &LoadOptions,

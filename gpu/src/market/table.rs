@@ -1,6 +1,7 @@
 //! The bars of a file as the environment reads them, and the part of them that a run may use.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use super::{
     error::MarketError,
@@ -100,6 +101,32 @@ impl MarketTable {
         Ok(Self { prices, elapsed, clock, features, shape, runs: runs.to_vec() })
     }
 
+    /// One table of several symbols, each behind the one before: bar t of table i becomes bar `offset_i + t`, where
+    /// `offset_i` is the number of bars of the tables before. Runs stay what they are, so no window and no episode spans
+    /// two symbols.
+    ///
+    /// # Errors
+    /// [`MarketError::Length`] for tables of different shapes or none, [`MarketError::TooLarge`] for too many bars.
+    pub fn joined(tables: Vec<MarketTable>) -> Result<Self, MarketError> {
+        let mut tables = tables.into_iter();
+        let nothing = MarketError::Length { column: "tables", got: 0, expected: 1 };
+        let mut all = tables.next().ok_or(nothing)?;
+        for table in tables {
+            if table.shape != all.shape {
+                let (got, expected) = (table.shape.len() as usize, all.shape.len() as usize);
+                return Err(MarketError::Length { column: "state", got, expected });
+            }
+            let offset = all.bars();
+            all.prices.extend(table.prices);
+            all.elapsed.extend(table.elapsed);
+            all.clock.extend(table.clock);
+            all.features.extend(table.features);
+            all.runs.extend(table.runs.into_iter().map(|run| run.start + offset..run.end + offset));
+        }
+        check_size(all.bars(), all.shape)?;
+        Ok(all)
+    }
+
     /// T.
     pub fn bars(&self) -> usize {
         self.elapsed.len()
@@ -142,7 +169,7 @@ impl Features for MarketTable {
 #[derive(Clone, Debug)]
 pub struct Part {
     /// First bar behind the run of decision bars that contains t, `[T]`; 0 where no decision is possible.
-    pub run_end: Vec<u32>,
+    pub run_end: Arc<[u32]>,
     /// Bars at which a training episode may start, at least one.
     pub starts: Vec<u32>,
     range: Range<usize>,
@@ -156,29 +183,47 @@ impl Part {
     /// # Errors
     /// [`MarketError::Run`] for a range outside the table, [`MarketError::NoStart`] if no step fits.
     pub fn new(table: &MarketTable, range: Range<usize>) -> Result<Self, MarketError> {
-        if range.start >= range.end || range.end > table.bars() {
+        let mut run_end = vec![0; table.bars()];
+        let starts = mark(table, &range, &mut run_end)?;
+        Ok(Self { run_end: run_end.into(), starts, range })
+    }
+
+    /// The same part of time of several symbols: `ranges` are theirs, in order and without overlap. Returns the part of
+    /// all of them, in which environments may start at any symbol, and each symbol's own, for its backtest. They share
+    /// the runs.
+    ///
+    /// # Errors
+    /// As for [`Self::new`]; [`MarketError::Run`] for ranges out of order or none.
+    pub fn of_symbols(
+        table: &MarketTable,
+        ranges: &[Range<usize>],
+    ) -> Result<(Self, Vec<Self>), MarketError> {
+        let mut run_end = vec![0; table.bars()];
+        let mut starts: Vec<Vec<u32>> = Vec::with_capacity(ranges.len());
+        let mut free = 0;
+        for (index, range) in ranges.iter().enumerate() {
+            if range.start < free {
+                let (from, to) = (range.start, range.end);
+                return Err(MarketError::Run { index, from, to, reason: "overlaps the part before it" });
+            }
+            free = range.end;
+            starts.push(mark(table, range, &mut run_end)?);
+        }
+        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
             return Err(MarketError::Run {
                 index: 0,
-                from: range.start,
-                to: range.end,
+                from: 0,
+                to: 0,
                 reason: "is empty or outside the table",
             });
-        }
-        let window = table.shape.window as usize;
-        let mut run_end = vec![0; table.bars()];
-        let mut starts = Vec::new();
-        for run in &table.runs {
-            let from = (run.start + window - 1).max(range.start);
-            let to = run.end.min(range.end);
-            if from < to {
-                run_end[from..to].fill(to as u32);
-                starts.extend(from as u32..to as u32 - 1);
-            }
-        }
-        if starts.is_empty() {
-            return Err(MarketError::NoStart { from: range.start, to: range.end, window });
-        }
-        Ok(Self { run_end, starts, range })
+        };
+        let run_end: Arc<[u32]> = run_end.into();
+        let joint = Self { run_end: run_end.clone(), starts: starts.concat(), range: first.start..last.end };
+        let symbols = starts.into_iter().zip(ranges);
+        let symbols = symbols
+            .map(|(starts, range)| Self { run_end: run_end.clone(), starts, range: range.clone() })
+            .collect();
+        Ok((joint, symbols))
     }
 
     /// The part's bars.
@@ -200,6 +245,32 @@ impl Part {
     pub fn backtest_steps(&self) -> usize {
         (self.last() - self.starts[0]) as usize
     }
+}
+
+/// Writes the ends of the runs of decision bars of `range` into `run_end` `[T]` and returns the starts.
+fn mark(table: &MarketTable, range: &Range<usize>, run_end: &mut [u32]) -> Result<Vec<u32>, MarketError> {
+    if range.start >= range.end || range.end > table.bars() {
+        return Err(MarketError::Run {
+            index: 0,
+            from: range.start,
+            to: range.end,
+            reason: "is empty or outside the table",
+        });
+    }
+    let window = table.shape.window as usize;
+    let mut starts = Vec::new();
+    for run in &table.runs {
+        let from = (run.start + window - 1).max(range.start);
+        let to = run.end.min(range.end);
+        if from < to {
+            run_end[from..to].fill(to as u32);
+            starts.extend(from as u32..to as u32 - 1);
+        }
+    }
+    if starts.is_empty() {
+        return Err(MarketError::NoStart { from: range.start, to: range.end, window });
+    }
+    Ok(starts)
 }
 
 /// A part's runs with the starts that a mode uses.
@@ -248,7 +319,11 @@ fn check_lengths(columns: &BarColumns, features: &[f32], shape: StateShape) -> R
     if features.len() != expected {
         return Err(MarketError::Length { column: "features", got: features.len(), expected });
     }
-    // Kernels index with u32; t + episode stays below 2^31 too.
+    check_size(bars, shape)
+}
+
+/// Kernels index with u32; t + episode stays below 2^31 too.
+fn check_size(bars: usize, shape: StateShape) -> Result<(), MarketError> {
     let most = (1 << 30) / (shape.features as usize).max(4);
     if bars > most {
         return Err(MarketError::TooLarge { what: "bars", got: bars, most });

@@ -74,7 +74,7 @@ impl Device {
             elapsed: HostBuf::from(table.elapsed.as_slice()),
             clock: HostBuf::from(table.clock.as_slice()),
             features: HostBuf::from(table.features.as_slice()),
-            run_end: HostBuf::from(part.run_end.as_slice()),
+            run_end: HostBuf::from(&part.run_end[..]),
             starts: HostBuf::from(starts),
             actions: HostBuf::zeroed(environments),
             values: HostBuf::zeroed(ACCOUNT_VALUES as usize * environments),

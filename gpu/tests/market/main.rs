@@ -7,4 +7,5 @@ mod ledger;
 mod look_ahead;
 mod rules;
 mod support;
+mod symbols;
 mod tables;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
-use bars::{BarError, Gaps, LoadOptions, Loaded, Place, Problem, Repair, Repaired, ZeroVolume};
+use bars::{BarError, Gaps, LoadOptions, Place, Problem, Repair, Repaired, Symbol, ZeroVolume};
 use serde::Serialize;
 use serde_json::{Value, json};
 use settings::Config;
@@ -36,10 +36,10 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<()> {
     if let Some(bytes) = fs::metadata(path).ok().map(|facts| facts.len()).filter(|&bytes| bytes >= LARGE) {
         write_line(&format!("reading {} ({}): this takes a while", args.file, size(bytes)));
     }
-    let findings = match bars::load(path, &options) {
-        Ok(loaded) => {
-            let (text, refusal) = verdict(&args.file, &mut config, &loaded);
-            let report = facts(&loaded.report);
+    let findings = match bars::load_symbols(path, &options) {
+        Ok(symbols) => {
+            let (text, refusal) = verdict(&args.file, &mut config, &symbols);
+            let report = facts_of(&symbols);
             Findings { refusal, report: Some(report), text, problems: vec![], remedy: None }
         }
         // No row can be looked at: there is nothing to find out beside the error.
@@ -121,10 +121,10 @@ fn refused(
         None => vec![],
     };
     let (report, text) = match &loaded {
-        Some(loaded) => {
-            let (text, refusal) = verdict(file, config, loaded);
+        Some(symbols) => {
+            let (text, refusal) = verdict(file, config, symbols);
             remedy.refusal = refusal;
-            (Some(facts(&loaded.report)), text)
+            (Some(facts_of(symbols)), text)
         }
         None => (None, String::new()),
     };
@@ -133,12 +133,25 @@ fn refused(
 
 /// What there is to say about loaded bars, and why `train` would refuse them: it does with them here all that it does
 /// before it trains (the split, the features, the widths).
-fn verdict(file: &str, config: &mut Config, loaded: &Loaded) -> (String, Option<String>) {
-    match Market::of_loaded(config, loaded) {
-        // Its text is the report and the parts.
+fn verdict(file: &str, config: &mut Config, symbols: &[Symbol]) -> (String, Option<String>) {
+    match Market::of_symbols(config, symbols) {
+        // Its text is the reports and the parts.
         Ok(market) => (market.text, None),
-        Err(error) => (loaded.report.to_string(), Some(format!("{file}: {}", chain(&error)))),
+        Err(error) => {
+            let reports = symbols.iter().map(|symbol| symbol.loaded.report.to_string()).collect();
+            (reports, Some(format!("{file}: {}", chain(&error))))
+        }
     }
+}
+
+/// The facts of the one symbol, or of each.
+fn facts_of(symbols: &[Symbol]) -> Value {
+    if let [only] = symbols {
+        return facts(&only.loaded.report);
+    }
+    let each =
+        symbols.iter().map(|symbol| json!({ "symbol": symbol.name, "report": facts(&symbol.loaded.report) }));
+    json!({ "symbols": each.collect::<Vec<_>>() })
 }
 
 /// Everything that is wrong with rows, by leaving out whatever can be left out; none if the file as a whole cannot be
@@ -153,8 +166,10 @@ fn survey(file: &str, options: &LoadOptions) -> anyhow::Result<Option<Repaired>>
         all.zero_volume = ZeroVolume::Drop;
     }
     all.gaps = Gaps::Split;
-    if let Ok(loaded) = bars::load(Path::new(file), &all) {
-        return Ok(Some(loaded.report.repaired));
+    if let Ok(symbols) = bars::load_symbols(Path::new(file), &all) {
+        let mut repaired = Repaired::default();
+        symbols.iter().for_each(|symbol| repaired.add(&symbol.loaded.report.repaired));
+        return Ok(Some(repaired));
     }
     // A device or a pipe has no end, or can be read only once.
     if !Path::new(file).is_file() {
@@ -224,12 +239,12 @@ fn repaired_by(options: &LoadOptions, problem: Problem) -> Option<String> {
 }
 
 /// Tries the gentlest option against each error in turn. What is suggested has been tried, not guessed.
-fn find_remedy(file: &str, asked: &LoadOptions) -> (Remedy, Option<Loaded>) {
+fn find_remedy(file: &str, asked: &LoadOptions) -> (Remedy, Option<Vec<Symbol>>) {
     let mut options = asked.clone();
     let mut errors = Vec::new();
     let mut loaded = None;
     for _ in 0..ALTERNATIVES {
-        match bars::load(Path::new(file), &options) {
+        match bars::load_symbols(Path::new(file), &options) {
             Ok(done) => {
                 loaded = Some(done);
                 break;
@@ -243,7 +258,7 @@ fn find_remedy(file: &str, asked: &LoadOptions) -> (Remedy, Option<Loaded>) {
         }
     }
     if let Some(loaded) = &loaded
-        && loaded.report.repaired.widened == 0
+        && loaded.iter().all(|symbol| symbol.loaded.report.repaired.widened == 0)
         && !asked.repairs(Repair::WidenRange)
     {
         // No row was so little outside that it helped.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use settings::Flat;
 
 use crate::train::checkpoint::Checkpoint;
+use crate::train::market::Walk;
 use crate::train::progress::write_result;
 
 /// `inspect`.
@@ -69,9 +70,14 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
         "  checksum    {}",
         checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right"))
     )?;
-    writeln!(out, "  trained on  {}: {} bars, hash {}", market.source, market.bars, market.bars_hash)?;
-    for (name, part) in market.fold.parts() {
-        writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;
+    if let Some(Walk { fold, of }) = market.walk {
+        writeln!(out, "  fold        {fold} of {of}")?;
+    }
+    for symbol in &market.symbols {
+        writeln!(out, "  trained on  {}: {} bars, hash {}", symbol.source, symbol.bars, symbol.bars_hash)?;
+        for (name, part) in symbol.fold.parts() {
+            writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;
+        }
     }
     writeln!(out, "  parameters  {}", flat.count())?;
     for (part, count) in flat.counts() {

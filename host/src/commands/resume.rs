@@ -8,9 +8,10 @@ use settings::{Config, Difference};
 use crate::cli::{DeviceArgs, DeviceChoice, MatmulChoice};
 use crate::cublaslt::Choice;
 use crate::train::agent::Agent;
-use crate::train::market::Market;
+use crate::train::market::{Market, Walk};
 use crate::train::run::{Resumed, RunFiles};
 use crate::train::saves::{self, Origin, SavedRun};
+use crate::train::walk::fold_folders;
 
 /// A run that goes on: its locked folder and its state.
 pub struct Resuming {
@@ -25,6 +26,12 @@ impl Resuming {
     /// # Errors
     /// A folder in use, one without a state, a state that is damaged.
     pub fn open(argument: &Path) -> anyhow::Result<Self> {
+        if let (Some(first), Some(last)) = (fold_folders(argument).first(), fold_folders(argument).last()) {
+            bail!(
+                "{} is the folder of a walk-forward, which goes on fold by fold only: name one of {first} to {last} in it",
+                argument.display()
+            );
+        }
         // A state is in the folder `state` of the run's.
         let of_state = || argument.parent().filter(|folder| folder.ends_with(saves::FOLDER))?.parent();
         let folder = if argument.is_dir() { Some(argument) } else { of_state() };
@@ -41,6 +48,11 @@ impl Resuming {
     /// The configuration that the run was started with.
     pub fn config(&self) -> &Config {
         &self.saved.config
+    }
+
+    /// The fold of a walk-forward that the run is, if any.
+    pub fn walk(&self) -> Option<Walk> {
+        self.saved.market.walk
     }
 
     /// Where to run: what the command line leaves open is as it was.
@@ -82,17 +94,23 @@ impl Resuming {
                 differences.join("; ")
             );
         }
-        let (before, now) = (&self.saved.market, &market.record);
-        if (&before.bars_hash, before.bars) != (&now.bars_hash, now.bars) || before.fold != now.fold {
-            bail!(
-                "the run cannot go on with other bars: {} has {} bars with hash {}, it was trained on {} ({} bars, hash {})",
-                now.source,
-                now.bars,
-                now.bars_hash,
-                before.source,
-                before.bars,
-                before.bars_hash
-            );
+        let (before, now) = (&self.saved.market.symbols, &market.record.symbols);
+        if before.len() != now.len() {
+            bail!("the run cannot go on with {} symbol(s): it was trained on {}", now.len(), before.len());
+        }
+        for (before, now) in before.iter().zip(now) {
+            if (&before.bars_hash, before.bars) != (&now.bars_hash, now.bars) || before.fold != now.fold {
+                bail!(
+                    "the run cannot go on with other bars: {} has {} bars with hash {}, it was trained on {} ({} bars, \
+                     hash {})",
+                    now.source,
+                    now.bars,
+                    now.bars_hash,
+                    before.source,
+                    before.bars,
+                    before.bars_hash
+                );
+            }
         }
         Ok(())
     }

@@ -197,6 +197,17 @@ impl Collector {
         Ok(collector)
     }
 
+    /// Lets a backtest begin at bar `start` with these numbers, the last bar among them. The accounts must be zeroed.
+    pub fn begin_at(
+        &self,
+        memory: &mut impl Memory,
+        params: &MarketParams,
+        start: u32,
+    ) -> Result<(), ExecError> {
+        memory.upload(self.params, &params.words())?;
+        memory.upload(self.starts, &[start])
+    }
+
     /// T: bars of the table.
     pub fn bars(&self) -> usize {
         self.table.bars

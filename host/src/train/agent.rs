@@ -21,6 +21,36 @@ pub enum PartName {
     Test,
 }
 
+impl PartName {
+    /// Place among the three parts.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Train => 0,
+            Self::Validation => 1,
+            Self::Test => 2,
+        }
+    }
+}
+
+/// Networks and optimizer of an agent, with which another fold may go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Learned {
+    /// Online parameters, flat.
+    pub online: Vec<f32>,
+    /// Target parameters, flat.
+    pub target: Vec<f32>,
+    /// Adam's first moments.
+    pub m: Vec<f32>,
+    /// Adam's second moments.
+    pub v: Vec<f32>,
+    /// Adam's updates so far.
+    pub updates: u64,
+    /// What the spectral norm keeps, as the agent's device has it; empty without it.
+    pub spectral: Vec<f32>,
+    /// What the value networks and the confidence head keep.
+    pub kept: Kept,
+}
+
 /// One training step's numbers; the same columns on both devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct StepRow {
@@ -135,8 +165,16 @@ pub trait Agent {
         stop: &Stop,
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> anyhow::Result<Vec<StepRow>>;
-    /// One greedy pass over a part; one row per bar, ended early by ruin.
-    fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>>;
+    /// One greedy pass over a symbol's bars of a part; one row per bar, ended early by ruin.
+    fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>>;
+    /// One pass for each of the market's symbols.
+    fn passes(&mut self, part: PartName, symbols: usize) -> anyhow::Result<Vec<Vec<LogRow>>> {
+        (0..symbols).map(|symbol| self.backtest(part, symbol)).collect()
+    }
+    /// Networks and optimizer as they are.
+    fn learned(&mut self) -> anyhow::Result<Learned>;
+    /// Goes on with the networks and the optimizer of an agent of the same kind.
+    fn set_learned(&mut self, learned: &Learned) -> anyhow::Result<()>;
     /// Online and target parameters in the flat layout.
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)>;
     /// Replaces online and target parameters (optimizer state is left alone).

@@ -27,6 +27,7 @@ use crate::tensors::room;
 pub use crate::train::files::write_atomically;
 use crate::train::market::MarketRecord;
 use crate::train::tensor_file;
+use crate::train::walk::fold_folders;
 
 /// Most bytes of a file that is read: online and target of a hundred times the largest network that trains well here.
 const LARGEST: u64 = 4 << 30;
@@ -105,6 +106,14 @@ impl Checkpoint {
         }
         let best = argument.join("best.safetensors");
         if !best.is_file() {
+            if let (Some(first), Some(last)) = (fold_folders(argument).first(), fold_folders(argument).last())
+            {
+                bail!(
+                    "{} is the folder of a walk-forward and holds a policy for each fold: name one of {first} to {last} in \
+                     it",
+                    argument.display()
+                );
+            }
             bail!(
                 "{} holds no best.safetensors: it is not the folder of a run, or the run has not finished an epoch",
                 argument.display()

@@ -5,7 +5,7 @@ mod state;
 use std::ops::ControlFlow;
 
 use anyhow::{Context, bail};
-use cpu_path::{C51Batch, CpuLearner, StepMetrics};
+use cpu_path::{C51Batch, CpuLearner, LearnerState, StepMetrics};
 use gpu::kernels::ensemble_loss::learns;
 use gpu::kernels::noisy;
 use gpu::kernels::probe::permuted;
@@ -17,7 +17,7 @@ use crate::room::{self, NoRoom};
 use crate::step::Kept;
 use crate::tensors::Tensors;
 use crate::train::Stop;
-use crate::train::agent::{Agent, PartName, PartRow, StepRow};
+use crate::train::agent::{Agent, Learned, PartName, PartRow, StepRow};
 use crate::train::market::Market;
 use crate::train::replay::{Draw, HostReplay};
 
@@ -299,14 +299,44 @@ impl Agent for CpuAgent<'_> {
         Ok(rows)
     }
 
-    fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>> {
-        let learner = &self.learner;
-        rollout(&self.market.params, &self.market.table, self.market.part(part), |state| {
+    fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>> {
+        let (learner, part) = (&self.learner, self.market.symbol_part(part, symbol));
+        rollout(&self.market.params, &self.market.table, part, |state| {
             let greedy = learner.act(state).map_err(anyhow::Error::from)?.greedy;
             let actions: Vec<usize> = greedy.iter().map(|&a| a as usize).collect();
             Ok(action::pack(&actions))
         })
         .map_err(|error: BacktestError| error.0)
+    }
+
+    fn learned(&mut self) -> anyhow::Result<Learned> {
+        let state = self.learner.export();
+        Ok(Learned {
+            online: state.online,
+            target: state.target,
+            m: state.m,
+            v: state.v,
+            updates: state.step,
+            spectral: state.spectral,
+            kept: Kept { iql: state.iql, confidence: state.confidence },
+        })
+    }
+
+    fn set_learned(&mut self, learned: &Learned) -> anyhow::Result<()> {
+        let fresh = self.learner.export();
+        let Learned { online, target, m, v, updates: step, spectral, kept } = learned.clone();
+        let (iql, confidence) = (kept.iql, kept.confidence);
+        Ok(self.learner.import(LearnerState {
+            online,
+            target,
+            m,
+            v,
+            step,
+            spectral,
+            iql,
+            confidence,
+            ..fresh
+        })?)
     }
 
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)> {

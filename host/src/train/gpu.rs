@@ -21,7 +21,7 @@ use crate::step::{
 };
 use crate::tensors::Tensors;
 use crate::train::Stop;
-use crate::train::agent::{Agent, PartName, PartRow, StepRow};
+use crate::train::agent::{Agent, Learned, PartName, PartRow, StepRow};
 use crate::train::market::Market;
 use crate::train::profiler::{Profiler, StepProfile};
 
@@ -33,11 +33,19 @@ const STEPS: &str = "steps";
 const COLLECTOR: &str = "collect";
 const VACCINE: &str = "vaccine";
 
-/// A part's backtest: one environment with its own ring of one slot.
+/// A part's backtest: one environment with its own ring of one slot. One graph serves all symbols: which one it walks
+/// is read from device memory.
 struct Backtest {
     part: PartName,
     collector: Collector,
     graph: Graph,
+    symbols: Vec<SymbolPass>,
+}
+
+/// Where a symbol's backtest begins and ends.
+struct SymbolPass {
+    params: MarketParams,
+    start: u32,
     bars: usize,
 }
 
@@ -111,7 +119,14 @@ impl GpuAgent {
         let online = buffers.parameters.online;
         let mut backtests = Vec::new();
         for part in [PartName::Train, PartName::Validation, PartName::Test] {
-            let bars = market.part(part).backtest_steps();
+            let symbols: Vec<SymbolPass> = (0..market.symbols.len())
+                .map(|symbol| {
+                    let part = market.symbol_part(part, symbol);
+                    let params = market.params.backtest(part);
+                    SymbolPass { params, start: part.backtest_start()[0], bars: part.backtest_steps() }
+                })
+                .collect();
+            let bars = symbols.iter().map(|symbol| symbol.bars).max().context("no symbol to trade")?;
             let params: MarketParams = market.params.backtest(market.part(part));
             let input = CollectorInput {
                 params: &params,
@@ -129,7 +144,7 @@ impl GpuAgent {
             collector.record(&mut exec, &backtest_shape, online)?;
             let graph = Graph::capture(&mut exec, |exec| collector.record(exec, &backtest_shape, online))
                 .with_context(|| format!("capturing the {name}"))?;
-            backtests.push(Backtest { part, collector, graph, bars });
+            backtests.push(Backtest { part, collector, graph, symbols });
         }
 
         // One eager run of the same functions: cuBLASLt's plans and workspaces exist before the capture.
@@ -402,21 +417,58 @@ impl Agent for GpuAgent {
         Ok(rows)
     }
 
-    fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>> {
+    fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>> {
         let backtest = self.backtests.iter().find(|b| b.part == part).context("no backtest of this part")?;
+        let pass = backtest.symbols.get(symbol).with_context(|| format!("no symbol number {symbol}"))?;
         let collector = backtest.collector;
         reset(&mut self.exec, &collector)?;
+        collector.begin_at(&mut self.exec, &pass.params, pass.start)?;
         collector.record_first(&mut self.exec, &self.shape)?;
-        for _ in 0..backtest.bars {
+        for _ in 0..pass.bars {
             backtest.graph.replay(&mut self.exec)?;
         }
         let log = self.exec.download(collector.log)?;
-        let mut rows = Vec::with_capacity(backtest.bars);
-        for words in log.chunks_exact(LOG_FIELDS as usize).take(backtest.bars) {
+        let mut rows = Vec::with_capacity(pass.bars);
+        for words in log.chunks_exact(LOG_FIELDS as usize).take(pass.bars) {
             let Some(row) = LogRow::load(|i| words[i as usize]) else { break };
             rows.push(row);
         }
         Ok(rows)
+    }
+
+    fn learned(&mut self) -> anyhow::Result<Learned> {
+        let p = self.buffers.parameters;
+        Ok(Learned {
+            online: self.exec.download(p.online)?,
+            target: self.exec.download(p.target)?,
+            m: self.exec.download(p.m)?,
+            v: self.exec.download(p.v)?,
+            updates: clock::adam::updates(&self.exec.download(self.buffers.adam)?, self.steps),
+            spectral: match &self.buffers.spectral {
+                Some(s) => [self.exec.download(s.u)?, self.exec.download(s.v)?].concat(),
+                None => Vec::new(),
+            },
+            kept: self.buffers.kept(&mut self.exec)?,
+        })
+    }
+
+    fn set_learned(&mut self, learned: &Learned) -> anyhow::Result<()> {
+        let p = self.buffers.parameters;
+        self.set_parameters(&learned.online, &learned.target)?;
+        self.exec.upload(p.m, &learned.m)?;
+        self.exec.upload(p.v, &learned.v)?;
+        // For an even and for an odd step: which of the two the next one is, the clock says.
+        let mut words = [0u64; clock::adam::WORDS as usize];
+        words[clock::adam::UPDATES as usize..][..2].fill(learned.updates);
+        self.exec.upload(self.buffers.adam, &words)?;
+        if let Some(s) = &self.buffers.spectral
+            && learned.spectral.len() == s.u.len() + s.v.len()
+        {
+            let (u, v) = learned.spectral.split_at(s.u.len());
+            self.exec.upload(s.u, u)?;
+            self.exec.upload(s.v, v)?;
+        }
+        self.set_kept(&learned.kept)
     }
 
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)> {

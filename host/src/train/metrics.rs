@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metrics {
     path: PathBuf,
     file: File,
+    fold: Option<usize>,
     bytes: u64,
     hash: Fnv64,
 }
@@ -30,6 +31,8 @@ pub struct Mark {
 #[derive(Serialize)]
 struct Row<'a, T: Serialize> {
     kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fold: Option<usize>,
     #[serde(flatten)]
     fields: &'a T,
 }
@@ -38,7 +41,12 @@ impl Metrics {
     /// Starts an empty file.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        Ok(Self { path: path.to_path_buf(), file, bytes: 0, hash: Fnv64::default() })
+        Ok(Self { path: path.to_path_buf(), file, bytes: 0, hash: Fnv64::default(), fold: None })
+    }
+
+    /// The same file; every row says that it is of this fold of a walk-forward, if any.
+    pub fn of_fold(self, fold: Option<usize>) -> Self {
+        Self { fold, ..self }
     }
 
     /// Goes on behind a mark: rows that were written after it are dropped, because the steps they are of will be done
@@ -78,12 +86,12 @@ impl Metrics {
             );
         }
         file.set_len(mark.bytes).with_context(|| format!("cutting {name} to {} bytes", mark.bytes))?;
-        Ok(Self { path: path.to_path_buf(), file, bytes: mark.bytes, hash })
+        Ok(Self { path: path.to_path_buf(), file, bytes: mark.bytes, hash, fold: None })
     }
 
     /// Appends a row.
     pub fn write(&mut self, kind: &str, fields: &impl Serialize) -> anyhow::Result<()> {
-        let mut line = serde_json::to_string(&Row { kind, fields })?;
+        let mut line = serde_json::to_string(&Row { kind, fold: self.fold, fields })?;
         line.push('\n');
         self.file.write_all(line.as_bytes()).with_context(|| format!("writing {}", self.path.display()))?;
         self.bytes += line.len() as u64;

@@ -2,11 +2,13 @@
 
 pub mod agent;
 pub mod checkpoint;
+pub mod control;
 pub mod cpu;
 pub mod files;
 pub mod gpu;
 pub mod market;
 pub mod metrics;
+pub mod oracle;
 pub mod position;
 pub mod profiler;
 pub mod progress;
@@ -14,6 +16,7 @@ pub mod replay;
 pub mod run;
 pub mod saves;
 pub mod tensor_file;
+pub mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};

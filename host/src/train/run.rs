@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use backtest::Report;
 use cpu_path::CpuError;
+use gpu::market::LogRow;
 use serde::Serialize;
 use settings::Config;
 
 use crate::train::Stop;
-use crate::train::agent::{Agent, PartName, StepRow};
+use crate::train::agent::{Agent, Learned, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance};
+use crate::train::control::Control;
 use crate::train::files::{lock, write_atomically};
-use crate::train::market::Market;
+use crate::train::market::{Market, PartResult};
 use crate::train::metrics::Metrics;
 use crate::train::position::Position;
 use crate::train::profiler::StepProfile;
@@ -152,12 +153,27 @@ struct ProfileRow<'a> {
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Epoch of the best policy, from 1, and its result on the test part; none before an epoch has ended.
-    pub best: Option<(usize, Report)>,
+    /// The best policy's test; none before an epoch has ended.
+    pub best: Option<Tested>,
+    /// Networks and optimizer behind the last training step, where another fold goes on with them.
+    pub learned: Option<Learned>,
     /// Whether it was stopped before the last epoch.
     pub stopped: bool,
     /// The state it goes on from, where states are saved.
     pub state: Option<PathBuf>,
+}
+
+/// The best policy's test.
+#[derive(Debug)]
+pub struct Tested {
+    /// Epoch of the policy, from 1.
+    pub epoch: usize,
+    /// Its result.
+    pub test: PartResult,
+    /// Its bars, a pass for each symbol.
+    pub passes: Vec<Vec<LogRow>>,
+    /// What the synthetic market's truth says of it; none on bars of files.
+    pub control: Option<Control>,
 }
 
 /// A saved state and its file.
@@ -212,15 +228,36 @@ impl Run<'_> {
             run.saver.wait()?;
         }
         let state = run.saver.is_on().then(|| run.saver.latest());
-        let Some(best) = run.best else { return Ok(Outcome { best: None, stopped, state }) };
+        let learned = if self.config.folds.warm_start { Some(agent.learned()?) } else { None };
+        let Some(best) = run.best else { return Ok(Outcome { best: None, learned, stopped, state }) };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let test = self.market.report(&agent.backtest(PartName::Test)?, PartName::Test)?;
+        let (test, passes) = self.backtest(agent, PartName::Test)?;
         run.metrics.write("test", &test)?;
+        let control = Control::of(&self.config.data, self.market, &passes)?;
+        if let Some(control) = &control {
+            run.metrics.write("control", &control.finding(test.report.strategy.sharpe))?;
+        }
         let report = serde_json::to_string_pretty(&test)?;
         let path = self.files.test();
         write_atomically(&path, report.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
-        Ok(Outcome { best: Some((best.provenance.epoch, test)), stopped, state })
+        let best = Some(Tested { epoch: best.provenance.epoch, test, passes, control });
+        Ok(Outcome { best, learned, stopped, state })
+    }
+
+    /// Greedy passes over all symbols' bars of a part, and what they come to.
+    fn backtest(
+        &self,
+        agent: &mut dyn Agent,
+        part: PartName,
+    ) -> anyhow::Result<(PartResult, Vec<Vec<LogRow>>)> {
+        let passes = agent.passes(part, self.market.symbols.len())?;
+        Ok((self.market.result(&passes, part)?, passes))
+    }
+
+    /// The fold of a walk-forward that the run is, if any.
+    fn fold(&self) -> Option<usize> {
+        self.market.record.walk.map(|walk| walk.fold)
     }
 
     /// Says of values that are no numbers any more when that was seen, and what helps.
@@ -251,7 +288,7 @@ impl Run<'_> {
         self.write_config()?;
         Ok(Progressing {
             position: Position::start(),
-            metrics: Metrics::create(&self.metrics())?,
+            metrics: Metrics::create(&self.metrics())?.of_fold(self.fold()),
             best: None,
             policies: [None, None],
             saver: Saver::new(&self.files.folder, &self.config.checkpoint, None)?,
@@ -265,7 +302,7 @@ impl Run<'_> {
         agent.load_state(&mut saved.agent).with_context(naming)?;
         saved.agent.finish().with_context(naming)?;
         // Nothing of the run was changed up to here.
-        let metrics = Metrics::go_on(&self.metrics(), &saved.position.metrics)?;
+        let metrics = Metrics::go_on(&self.metrics(), &saved.position.metrics)?.of_fold(self.fold());
         let saver = Saver::new(&self.files.folder, &self.config.checkpoint, Some(&path))?;
         for (file, policy) in [self.files.best(), self.files.last()].iter().zip(&saved.policies) {
             let written = match policy {
@@ -330,7 +367,7 @@ impl Run<'_> {
             return Ok(());
         }
         run.position.adapt_epsilon(config.iql.adaptive_epsilon);
-        let report = self.market.report(&agent.backtest(PartName::Validation)?, PartName::Validation)?;
+        let report = self.backtest(agent, PartName::Validation)?.0.report;
         let score = score(&report.strategy);
         let sensitivity = agent.sensitivity()?;
         if !sensitivity.is_empty() {
