@@ -122,8 +122,9 @@ fn folds_of_several_symbols_see_nothing_of_each_others_future() {
             apart(&symbols, fold);
         }
         for pair in folds.windows(2) {
-            for s in 0..2 {
-                assert_eq!(pair[0][s].test.end, pair[1][s].test.start, "no bar between two test parts");
+            assert_eq!(pair[0].len(), symbols.len());
+            for (before, after) in pair[0].iter().zip(pair[1].iter()) {
+                assert_eq!(before.test.end, after.test.start, "no bar between two test parts");
             }
         }
     }
@@ -337,8 +338,7 @@ fn rows_are_sorted_by_symbol_in_whatever_order_they_come() {
     let error = load_bytes("t.csv", csv(&rows()).as_bytes(), &LoadOptions::default()).unwrap_err();
     assert_eq!(error.row().map(|row| row.problem), Some(Problem::Duplicate));
     // A file without the column is one symbol, called as the file.
-    let one =
-        load_symbols_bytes("x/EUR.csv", csv(&rows()[..1]).repeat(1).as_bytes(), &LoadOptions::default());
+    let one = load_symbols_bytes("x/EUR.csv", csv(&rows()[..1]).as_bytes(), &LoadOptions::default());
     assert!(one.unwrap_err().to_string().contains("at least 2 are needed"));
     let first: Vec<_> = rows().into_iter().filter(|row| row.0 == "EUR").collect();
     let one = load_symbols_bytes("x/EUR.csv", csv(&first).as_bytes(), &LoadOptions::default()).unwrap();

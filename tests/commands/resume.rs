@@ -118,7 +118,7 @@ fn other_configurations_bars_and_devices_are_refused_by_name() {
     host(&again).good();
     assert_eq!(states(&finished).len(), 1);
     assert_eq!(names(&finished), before);
-    let (err, _) = host(&["train", "--run", &resume]).refused();
+    let (err, _) = host(&["train", "--quiet", "--run", &resume]).refused();
     assert!(err.contains(&format!("or go on with --resume {resume}")), "{err}");
     let clap = host(&["train", "--run", &resume, "--resume", &resume]);
     assert_eq!(clap.code, 2, "{}", clap.err);
@@ -160,7 +160,7 @@ fn one_folder_has_one_run_at_a_time() {
     let mut child = start(&mut program(&train("cpu", &sets, &["--quiet", "--run", &text(&busy)])));
     assert!(wait_for_a_state(&mut child, &busy, None));
     for option in ["--resume", "--run"] {
-        let (err, _) = host(&["train", option, &text(&busy)]).refused();
+        let (err, _) = host(&["train", "--quiet", option, &text(&busy)]).refused();
         assert!(err.contains("busy is in use by another process"), "{err}");
     }
     child.kill().unwrap();

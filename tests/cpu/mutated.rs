@@ -20,7 +20,8 @@ use settings::Config;
 static SMALL: LazyLock<(Config, Market)> = LazyLock::new(|| {
     let sets = "data.synthetic_bars=1200 model.trunk1=8 model.trunk2=8 model.value_hidden=4 model.branch_hidden=4 \
                 model.atoms=11 train.batch=4 collect.environments=3 collect.capacity=30 replay.prioritized=true \
-                iql.enabled=true iql.hidden=4 confidence.enabled=true pruning.enabled=true";
+                iql.enabled=true iql.hidden=4 confidence.enabled=true pruning.enabled=true pruning.begin=0 pruning.every=5 \
+                pruning.end=60";
     let sets: Vec<String> = sets.split_whitespace().map(String::from).collect();
     let mut config = Config::layered(&Config::cpu_preset(), None, &sets).expect("a configuration");
     let market = Market::prepare(&mut config).expect("a market");

@@ -41,7 +41,7 @@ impl Operand {
         let (line, column) = if across { (k, row % 64) } else { (row, k) };
         let block = if across { row / 64 * self.next } else { 0 };
         let address = self.start + block + 128 * line + 2 * column;
-        let word = memory::read_for_product((address ^ (address >> 7) % 8 * 16) / 4, at);
+        let word = memory::read_for_product((address ^ ((address >> 7) % 8 * 16)) / 4, at);
         [word << 16, word & 0xffff_0000].map(|bits| f64::from(f32::from_bits(bits)))
     }
 
