@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         reduce::<iqn::IqnLossBf16Small, iqn::IqnReduceHalfSmall>(bench, &p1)?;
         reduce::<iqn::IqnLossBf16Medium, iqn::IqnReduceHalfMedium>(bench, &p2)?;
         reduce::<iqn::IqnLossBf16Large, iqn::IqnReduceHalfLarge>(bench, &large)?;
+        reduce::<iqn::IqnLossBf16GroupSmall, iqn::IqnReduceGroupSmall>(bench, &p1)?;
+        reduce::<iqn::IqnLossBf16GroupMedium, iqn::IqnReduceGroupMedium>(bench, &p2)?;
         pack::<iqn::IqnLossTf32Small, iqn::IqnPackSmall>(bench, &p1)?;
         pack::<iqn::IqnLossTf32Medium, iqn::IqnPackMedium>(bench, &p2)?;
         pack::<iqn::IqnLossTf32Large, iqn::IqnPackLarge>(bench, &large)?;
