@@ -24,9 +24,9 @@ use crate::train::agent::Agent;
 use crate::train::checkpoint::{Checkpoint, write_atomically};
 use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
-use crate::train::market::Market;
 use crate::train::progress::{Progress, write_line, write_result};
 use crate::train::run::{Run, RunFiles};
+use crate::train::world::World;
 use crate::{doctor, gemm};
 
 /// `host train`.
@@ -54,20 +54,22 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     if let Some(epochs) = args.epochs {
         config.train.epochs = epochs;
     }
-    let market = Market::prepare(&mut config)?;
+    let world = World::prepare(&mut config)?;
     if stop.asked() {
         bail!("stopped before the first epoch: nothing was written");
     }
-    progress.line(market.text.trim_end());
-    progress.line(&costs(&config));
+    progress.line(&world.text());
+    if world.market().is_some() {
+        progress.line(&costs(&config));
+    }
     let flat = Flat::new(&config.model, &config.parts());
     progress.line(&format!("network: {} parameters ({})", flat.count(), counts(&flat)));
     let files = RunFiles::create(args.run.as_deref())?;
     progress.line(&format!("run: {}", files.folder.display()));
 
-    let (mut agent, kernels) = agent(gpu, &config, &market, &args.device, &progress, args.profile)?;
+    let (mut agent, kernels) = agent(gpu, &config, &world, &args.device, &progress, args.profile)?;
     progress.line(&format!("device: {}", agent.device()));
-    let run = Run { config: &config, market: &market, files: &files, kernels, stop };
+    let run = Run { config: &config, world: &world, files: &files, kernels, stop };
     let outcome = run.train(agent.as_mut(), &mut progress)?;
     if outcome.stopped {
         progress.line(&format!(
@@ -76,6 +78,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
         ));
     }
     let best = files.best();
+    if let Some(last) = &outcome.last {
+        write_result(&format!("test, last policy ({}):\n{last}\n", files.last().display()))?;
+    }
     write_result(&format!(
         "test part, policy of epoch {} ({}):\n{}\n",
         outcome.best_epoch,
@@ -98,12 +103,13 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.collect.warmup = 1;
     config.collect.steps = 1;
     config.replay = settings::Replay::default();
-    let market = Market::of_record(&mut config, &checkpoint.market)?;
+    config.her.enabled = false;
+    let world = World::of_record(&mut config, checkpoint.market.as_ref())?;
     let gpu = open_gpu(&args.device)?;
-    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
+    let (mut agent, _) = agent(gpu, &config, &world, &args.device, &Progress::new(true), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
-    let report = market.report(&agent.backtest(args.part)?, args.part)?;
+    let report = world.evaluate(agent.as_mut(), args.part, 0)?;
     if args.json {
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
     }
@@ -222,7 +228,7 @@ fn backend(args: &DeviceArgs) -> Matmul {
 fn agent<'a>(
     gpu: OpenedGpu,
     config: &'a Config,
-    market: &'a Market,
+    world: &'a World,
     args: &DeviceArgs,
     progress: &Progress,
     profile: bool,
@@ -230,13 +236,13 @@ fn agent<'a>(
     match gpu {
         Ok(exec) => {
             let matmul = backend(args);
-            Ok((Box::new(GpuAgent::new(config, market, exec, matmul, profile)?), embedded::kernel_hash()))
+            Ok((Box::new(GpuAgent::new(config, world, exec, matmul, profile)?), embedded::kernel_hash()))
         }
         Err(reason) => {
             if args.device == DeviceChoice::Auto {
                 progress.line(&format!("no GPU: {reason}"));
             }
-            Ok((Box::new(CpuAgent::new(config, market)?), "none".into()))
+            Ok((Box::new(CpuAgent::new(config, world)?), "none".into()))
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::parts::{
 use crate::pruning::Pruning;
 use crate::replay::Replay;
 use crate::schedule::Schedule;
+use crate::task::{Her, Task};
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -319,6 +320,8 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// What is learned: the market, or a control task.
+    pub task: Task,
     /// Where the bars come from.
     pub data: Data,
     /// Network shape.
@@ -355,6 +358,8 @@ pub struct Config {
     pub collect: Collect,
     /// Sampling from the replay ring, n-step returns.
     pub replay: Replay,
+    /// Hindsight, for tasks with goals.
+    pub her: Her,
     /// Split by time.
     pub split: Split,
     /// Market environment.
@@ -472,6 +477,8 @@ impl Config {
             )));
         }
         self.replay.check(self)?;
+        self.task.check(self)?;
+        self.her.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

@@ -13,6 +13,7 @@ pub mod parts;
 pub mod pruning;
 pub mod replay;
 pub mod schedule;
+pub mod task;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use flat::{Flat, Group, Segment};
@@ -23,3 +24,4 @@ pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, 
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
 pub use schedule::Schedule;
+pub use task::{Her, Task};

@@ -9,6 +9,7 @@ use settings::Flat;
 
 use crate::train::checkpoint::Checkpoint;
 use crate::train::progress::write_result;
+use crate::train::world::Evaluation;
 
 /// `inspect`.
 #[derive(Clone, Debug, Args)]
@@ -54,13 +55,13 @@ fn as_json(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> anyho
 }
 
 fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Result<String, std::fmt::Error> {
-    let (provenance, market) = (&checkpoint.provenance, &checkpoint.market);
+    let provenance = &checkpoint.provenance;
     let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "{file}")?;
     writeln!(out, "  epoch       {}", provenance.epoch)?;
-    writeln!(out, "  score       {} (Sharpe ratio of the validation part)", provenance.score)?;
+    writeln!(out, "  score       {} ({})", provenance.score, Evaluation::score_name(&checkpoint.config))?;
     writeln!(out, "  device      {}", provenance.device)?;
     writeln!(out, "  kernels     {}", provenance.kernels)?;
     writeln!(out, "  program     {}", provenance.program)?;
@@ -69,9 +70,18 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
         "  checksum    {}",
         checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right"))
     )?;
-    writeln!(out, "  trained on  {}: {} bars, hash {}", market.source, market.bars, market.bars_hash)?;
-    for (name, part) in market.fold.parts() {
-        writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;
+    match &checkpoint.market {
+        Some(market) => {
+            writeln!(
+                out,
+                "  trained on  {}: {} bars, hash {}",
+                market.source, market.bars, market.bars_hash
+            )?;
+            for (name, part) in market.fold.parts() {
+                writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;
+            }
+        }
+        None => writeln!(out, "  trained on  the task {}", checkpoint.config.task.name)?,
     }
     writeln!(out, "  parameters  {}", flat.count())?;
     for (part, count) in flat.counts() {

@@ -1,6 +1,7 @@
 //! What the training loop needs of an agent, on either device.
 
 use gpu::market::LogRow;
+use gpu::task::Finished;
 
 use crate::step::Kept;
 use crate::train::Stop;
@@ -120,7 +121,7 @@ pub struct PartRow {
 pub trait Agent {
     /// Device and, where it has one, precision, for reports.
     fn device(&self) -> String;
-    /// Moves every environment `steps` bars with exploration rate `epsilon`; transitions go to the replay.
+    /// Moves every environment `steps` steps with exploration rate `epsilon`; transitions go to the replay.
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()>;
     /// Trains `steps` steps; `progress` hears how many are done. Fewer rows come back when `stop` was asked for.
     fn train(
@@ -129,8 +130,10 @@ pub trait Agent {
         stop: &Stop,
         progress: &mut dyn FnMut(usize),
     ) -> anyhow::Result<Vec<StepRow>>;
-    /// One greedy pass over a part; one row per bar, ended early by ruin.
+    /// One greedy pass over a part; one row per bar, ended early by ruin. An error where the agent learns a control task.
     fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>>;
+    /// Greedy episodes of a control task, whose starts are a function of `seed`. An error where the agent learns the market.
+    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>>;
     /// Online and target parameters in the flat layout.
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)>;
     /// Replaces online and target parameters (optimizer state is left alone).

@@ -8,18 +8,20 @@ use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
 use gpu::market::{LOG_FIELDS, LogRow, MarketParams};
+use gpu::task::Finished;
 use settings::{Config, Group, Pruning};
 
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{
-    Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
-    record_probe, record_pruning, record_vaccinated,
+    Collector, CollectorInput, EnvironmentInput, Environments, Kept, Matmul, Replay, StepBuffers, StepShape,
+    TableBuffers, prune, record, record_probe, record_pruning, record_vaccinated,
 };
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
-use crate::train::market::Market;
+use crate::train::gpu_task::GreedyEpisodes;
 use crate::train::profiler::{Profiler, StepProfile};
+use crate::train::world::World;
 
 /// Graph launches between two looks at the device: enough that the host is never waited for.
 const CHUNK: usize = 250;
@@ -57,6 +59,8 @@ pub struct GpuAgent {
     /// Times the last steps of an epoch.
     profiler: Option<Profiler>,
     backtests: Vec<Backtest>,
+    /// A control task's evaluation.
+    greedy: Option<GreedyEpisodes>,
     /// Training steps begun since the start.
     steps: u64,
     description: String,
@@ -69,7 +73,7 @@ impl GpuAgent {
     /// With `profile` the last steps of every epoch are timed ([`Agent::profile`]).
     pub fn new(
         config: &Config,
-        market: &Market,
+        world: &World,
         mut exec: CudaExec,
         matmul: Matmul,
         profile: bool,
@@ -78,13 +82,21 @@ impl GpuAgent {
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
         let pending = config.replay.pending(config.collect.environments);
-        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
-        let table = TableBuffers::upload(&mut exec, &market.table)?;
+        let mut replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
+        let (environment, market) = match world {
+            World::Market(market) => {
+                let (params, part) = (&market.params, market.learned());
+                let table = TableBuffers::upload(&mut exec, &market.table)?;
+                (EnvironmentInput::Market { params, part, table }, Some((&**market, table)))
+            }
+            World::Task(task) => {
+                replay = replay.for_task(&mut exec, task.hindsight)?;
+                (task.environment(), None)
+            }
+        };
         let values = buffers.parts.and_then(|parts| parts.iql);
         let input = CollectorInput {
-            params: &market.params,
-            part: market.learned(),
-            table,
+            environment,
             environments: config.collect.environments,
             log_rows: 0,
             clock: Some(buffers.clock),
@@ -101,13 +113,13 @@ impl GpuAgent {
         backtest_shape.replay = settings::Replay::default();
         let online = buffers.parameters.online;
         let mut backtests = Vec::new();
-        for part in [PartName::Train, PartName::Validation, PartName::Test] {
+        let parts = [PartName::Train, PartName::Validation, PartName::Test];
+        for (part, (market, table)) in parts.into_iter().flat_map(|part| market.map(|market| (part, market)))
+        {
             let bars = market.part(part).backtest_steps();
             let params: MarketParams = market.params.backtest(market.part(part));
             let input = CollectorInput {
-                params: &params,
-                part: market.part(part),
-                table,
+                environment: EnvironmentInput::Market { params: &params, part: market.part(part), table },
                 environments: 1,
                 log_rows: bars,
                 clock: None,
@@ -122,6 +134,11 @@ impl GpuAgent {
                 .with_context(|| format!("capturing the {name}"))?;
             backtests.push(Backtest { part, collector, graph, bars });
         }
+
+        let greedy = match world.task() {
+            Some(task) => Some(GreedyEpisodes::new(&mut exec, config, task, (online, buffers.support))?),
+            None => None,
+        };
 
         // One eager run of the same functions: cuBLASLt's plans and workspaces exist before the capture.
         record(&mut exec, &shape, &buffers, Some(&replay))?;
@@ -138,10 +155,11 @@ impl GpuAgent {
         };
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
-        let vaccine = match market.held_out() {
-            Some(part) => {
+        let held_out = market.and_then(|(market, table)| Some((market, table, market.held_out()?)));
+        let vaccine = match held_out {
+            Some((market, table, part)) => {
                 let input = CollectorInput {
-                    part,
+                    environment: EnvironmentInput::Market { params: &market.params, part, table },
                     environments: config.vaccine.environments,
                     clock: None,
                     epsilon: None,
@@ -207,6 +225,7 @@ impl GpuAgent {
             probe_graph,
             profiler,
             backtests,
+            greedy,
             steps: 0,
             description,
             max_nonfinite: config.train.max_nonfinite.into(),
@@ -229,10 +248,10 @@ impl GpuAgent {
         self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
         self.exec.upload(self.buffers.adam, &[0u64; clock::adam::WORDS as usize])?;
         let collector = self.collector;
-        reset(&mut self.exec, &collector)?;
+        collector.reset(&mut self.exec)?;
         collector.record_first(&mut self.exec, &self.shape)?;
         let Some(collector) = self.vaccine.as_ref().map(|vaccine| vaccine.collector) else { return Ok(()) };
-        reset(&mut self.exec, &collector)?;
+        collector.reset(&mut self.exec)?;
         self.exec.upload(collector.clock, &[0u64; clock::WORDS as usize])?;
         collector.record_first(&mut self.exec, &self.shape)?;
         Ok(())
@@ -338,16 +357,6 @@ fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
     }
 }
 
-/// Zeroes accounts, ring counters and log of a collector: all environments stand before their first episode.
-fn reset(exec: &mut CudaExec, collector: &Collector) -> anyhow::Result<()> {
-    exec.upload(collector.values, &vec![0.0f64; collector.values.len()])?;
-    exec.upload(collector.counters, &vec![0u32; collector.counters.len()])?;
-    exec.upload(collector.ages, &vec![0u32; collector.ages.len()])?;
-    collector.replay.clear(exec)?;
-    exec.upload(collector.log, &vec![0.0f64; collector.log.len()])?;
-    Ok(())
-}
-
 impl Agent for GpuAgent {
     fn device(&self) -> String {
         self.description.clone()
@@ -397,18 +406,23 @@ impl Agent for GpuAgent {
     fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>> {
         let backtest = self.backtests.iter().find(|b| b.part == part).context("no backtest of this part")?;
         let collector = backtest.collector;
-        reset(&mut self.exec, &collector)?;
+        collector.reset(&mut self.exec)?;
         collector.record_first(&mut self.exec, &self.shape)?;
         for _ in 0..backtest.bars {
             backtest.graph.replay(&mut self.exec)?;
         }
-        let log = self.exec.download(collector.log)?;
+        let Environments::Market(market) = collector.environment else { return Ok(Vec::new()) };
+        let log = self.exec.download(market.log)?;
         let mut rows = Vec::with_capacity(backtest.bars);
         for words in log.chunks_exact(LOG_FIELDS as usize).take(backtest.bars) {
             let Some(row) = LogRow::load(|i| words[i as usize]) else { break };
             rows.push(row);
         }
         Ok(rows)
+    }
+
+    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>> {
+        self.greedy.as_ref().context("the market has no episodes to evaluate")?.run(&mut self.exec, seed)
     }
 
     fn parameters(&mut self) -> anyhow::Result<(Vec<f32>, Vec<f32>)> {

@@ -1,15 +1,20 @@
-//! Training runs: data to market, agent on either device, the loop, checkpoints and metrics.
+//! Training runs: data to market or a control task, agent on either device, the loop, checkpoints and metrics.
 
 pub mod agent;
 pub mod checkpoint;
 pub mod cpu;
 pub mod gpu;
+pub mod gpu_task;
+pub mod hindsight;
+pub mod host_environments;
 pub mod market;
 pub mod metrics;
 pub mod profiler;
 pub mod progress;
 pub mod replay;
 pub mod run;
+pub mod task;
+pub mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,21 +1,22 @@
-//! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
+//! The training loop: collect, train, validate by a greedy backtest or greedy episodes, keep the best; then the test part,
+//! once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use backtest::Report;
 use serde::Serialize;
 use settings::Config;
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance, write_atomically};
-use crate::train::market::Market;
 use crate::train::metrics::Metrics;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
+use crate::train::task::TaskReport;
+use crate::train::world::{Evaluation, World};
 
 /// Files of a run.
 #[derive(Clone, Debug)]
@@ -61,13 +62,6 @@ impl RunFiles {
 const OWN_FILES: [&str; 5] =
     ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json"];
 
-/// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity comes last, and
-/// one whose equity did not move counts as 0.
-fn score(strategy: &backtest::Metrics) -> f64 {
-    let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
-    strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
-}
-
 fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
     for number in 1..100_000 {
@@ -97,8 +91,13 @@ struct EpochRow {
     collect_seconds: f64,
     train_seconds: f64,
     microseconds_per_step: f64,
+    /// A market's total return (a fraction), a control task's mean return.
     validation_return: f64,
+    /// Of a market.
     validation_sharpe: Option<f64>,
+    /// Of a control task: all of its evaluation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation: Option<TaskReport>,
     best: bool,
 }
 
@@ -120,8 +119,10 @@ struct ProfileRow<'a> {
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Result of the best policy on the test part.
-    pub test: Report,
+    /// Result of the best policy on the test part, or on the test's episodes.
+    pub test: Evaluation,
+    /// The same of the last policy, of a control task. (A market's test part is looked at once.)
+    pub last: Option<Evaluation>,
     /// Epoch of the best policy, from 1.
     pub best_epoch: usize,
     /// Whether it was stopped before the last epoch.
@@ -132,8 +133,8 @@ pub struct Outcome {
 pub struct Run<'a> {
     /// Configuration, state width filled in.
     pub config: &'a Config,
-    /// Bars, parts, costs.
-    pub market: &'a Market,
+    /// The market, or a control task.
+    pub world: &'a World,
     /// Where its files go.
     pub files: &'a RunFiles,
     /// Hash of the compiled kernels.
@@ -192,8 +193,8 @@ impl Run<'_> {
             if self.stop.asked() || rows.is_empty() {
                 break;
             }
-            let report = self.market.report(&agent.backtest(PartName::Validation)?, PartName::Validation)?;
-            let score = score(&report.strategy);
+            let report = self.world.evaluate(agent, PartName::Validation, epoch as u64)?;
+            let score = report.score();
             let sensitivity = agent.sensitivity()?;
             if !sensitivity.is_empty() {
                 metrics.write("sensitivity", &Sensitivity { epoch, step, features: &sensitivity })?;
@@ -220,8 +221,9 @@ impl Run<'_> {
                 collect_seconds,
                 train_seconds,
                 microseconds_per_step: 1e6 * train_seconds / rows.len() as f64,
-                validation_return: report.strategy.total_return,
-                validation_sharpe: report.strategy.sharpe,
+                validation_return: report.total_return(),
+                validation_sharpe: report.sharpe(),
+                validation: report.task().cloned(),
                 best: is_best,
             };
             metrics.write("epoch", &row)?;
@@ -239,13 +241,23 @@ impl Run<'_> {
         let Some(best) = best else {
             bail!("stopped before the first epoch ended: there is no policy to test");
         };
+        let last = match self.world {
+            World::Task(_) => Some(self.world.evaluate(agent, PartName::Test, 0)?),
+            World::Market(_) => None,
+        };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let test = self.market.report(&agent.backtest(PartName::Test)?, PartName::Test)?;
+        let test = self.world.evaluate(agent, PartName::Test, 0)?;
         metrics.write("test", &test)?;
-        let report = serde_json::to_string_pretty(&test)?;
+        if let Some(last) = &last {
+            metrics.write("test_last", last)?;
+        }
+        let report = match &last {
+            Some(last) => serde_json::to_string_pretty(&BestAndLast { best: &test, last })?,
+            None => serde_json::to_string_pretty(&test)?,
+        };
         write_atomically(&self.files.folder.join("test.json"), report.as_bytes())?;
-        Ok(Outcome { test, best_epoch: best.provenance.epoch, stopped: self.stop.asked() })
+        Ok(Outcome { test, last, best_epoch: best.provenance.epoch, stopped: self.stop.asked() })
     }
 
     /// Linear from the first epoch's to the last one's.
@@ -264,10 +276,17 @@ impl Run<'_> {
             program: env!("CARGO_PKG_VERSION").into(),
             score,
         };
-        let (config, market) = (self.config.clone(), self.market.record.clone());
+        let (config, market) = (self.config.clone(), self.world.record().cloned());
         let kept = agent.kept()?;
         Ok(Checkpoint { config, market, provenance, online, target, kept })
     }
+}
+
+/// A control task's test, in `test.json`.
+#[derive(Serialize)]
+struct BestAndLast<'a> {
+    best: &'a Evaluation,
+    last: &'a Evaluation,
 }
 
 /// The latest causal probe of an epoch: mean |dQ| of every state feature.
@@ -305,15 +324,25 @@ fn mean(rows: &[StepRow]) -> StepRow {
 
 impl EpochRow {
     fn text(&self, epochs: usize) -> String {
-        let sharpe = self.validation_sharpe.map_or("undefined".into(), |s| format!("{s:.2}"));
+        let validation = match &self.validation {
+            Some(report) => format!(
+                "mean return {:.2}  ended {:.0}%  {:.0} steps",
+                report.mean_return,
+                100.0 * report.terminated,
+                report.mean_steps
+            ),
+            None => {
+                let sharpe = self.validation_sharpe.map_or("undefined".into(), |s| format!("{s:.2}"));
+                format!("validation return {:+.2}%  Sharpe {sharpe}", 100.0 * self.validation_return)
+            }
+        };
         format!(
-            "epoch {}/{epochs}  loss {:.4}  td {:.3}  |g| {:.3}  {:.0} us a step  validation return {:+.2}%  Sharpe {sharpe}{}",
+            "epoch {}/{epochs}  loss {:.4}  td {:.3}  |g| {:.3}  {:.0} us a step  {validation}{}",
             self.epoch,
             self.loss,
             self.td,
             self.gradient_norm,
             self.microseconds_per_step,
-            100.0 * self.validation_return,
             if self.best { "  best" } else { "" }
         )
     }
