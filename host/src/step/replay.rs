@@ -72,7 +72,7 @@ impl Priorities {
 }
 
 /// Hindsight on a ring (`gpu::task::hindsight`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hindsight {
     /// The task that judges the new goals.
     pub task: Task,

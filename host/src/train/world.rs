@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use anyhow::Context;
 use backtest::Report;
 use serde::Serialize;
 use settings::Config;
@@ -137,14 +136,6 @@ impl Evaluation {
         match self {
             Self::Market(_) => None,
             Self::Task(report) => Some(report),
-        }
-    }
-
-    /// A market's report.
-    pub fn report(&self) -> anyhow::Result<&Report> {
-        match self {
-            Self::Market(report) => Ok(report),
-            Self::Task(report) => None.with_context(|| format!("the task {} has no backtest", report.task)),
         }
     }
 
