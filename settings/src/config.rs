@@ -13,6 +13,7 @@ use crate::presets;
 use crate::pruning::Pruning;
 use crate::replay::Replay;
 use crate::schedule::Schedule;
+use crate::transitions::Transitions;
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -393,6 +394,8 @@ pub struct Config {
     pub split: Split,
     /// Market environment.
     pub market: Market,
+    /// A data set of transitions in place of an environment.
+    pub transitions: Transitions,
 }
 
 impl Config {
@@ -501,6 +504,7 @@ impl Config {
             )));
         }
         self.replay.check(self)?;
+        self.transitions.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

@@ -16,6 +16,7 @@ pub mod presets;
 pub mod pruning;
 pub mod replay;
 pub mod schedule;
+pub mod transitions;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use flat::{Flat, Group, Segment};
@@ -26,3 +27,4 @@ pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, 
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
 pub use schedule::Schedule;
+pub use transitions::Transitions;
