@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use settings::Precision;
 
+use crate::commands::config::ConfigArgs;
 use crate::commands::data::DataCommand;
+use crate::commands::export::ExportArgs;
 use crate::commands::inspect::InspectArgs;
+use crate::commands::predict::PredictArgs;
 use crate::train::agent::PartName;
 
 /// Trains distributional Q-learning agents on bar data, every training step one CUDA graph launch.
@@ -25,11 +28,17 @@ pub enum Command {
     Train(TrainArgs),
     /// Backtest a policy; reproduces the result that `train` printed.
     Eval(EvalArgs),
+    /// Decide at the newest bar of a file: the order, Q values, distributions, uncertainty.
+    Predict(PredictArgs),
+    /// Write a policy for other programs: safetensors that PyTorch loads, and ONNX.
+    Export(ExportArgs),
     /// Check, convert or make a bar file.
     #[command(subcommand)]
     Data(DataCommand),
     /// Say what a checkpoint holds: tensors, parameters, configuration, origin.
     Inspect(InspectArgs),
+    /// Print the configuration that presets, a file and --set make, with what every key means.
+    Config(ConfigArgs),
     /// Print a script that completes this program's commands and options in a shell.
     Completions {
         /// The shell.
@@ -89,10 +98,16 @@ pub struct TrainArgs {
     /// Bar file, CSV or Parquet. Without it: the synthetic market.
     #[arg(long, value_name = "FILE")]
     pub data: Option<String>,
+    /// Data set of transitions to learn from in place of an environment: Parquet, safetensors, NPZ or Minari (HDF5).
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub transitions: Option<String>,
     /// How timestamps are written, strptime notation or epoch-s, epoch-ms, epoch-us, epoch-ns; found when absent.
     #[arg(long, value_name = "FORMAT")]
     pub date_format: Option<String>,
-    /// Configuration file (TOML).
+    /// Preset to start from; `list` lists them. Without it one for the device: the defaults on a GPU, market-cpu else.
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
+    /// Configuration file (TOML), over the preset.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Overrides one key, for example --set train.batch=512; may be repeated.
@@ -172,6 +187,18 @@ pub enum Workload {
     P2Full,
 }
 
+impl Workload {
+    /// The preset that the workload is.
+    pub fn preset(self) -> &'static str {
+        match self {
+            Self::P1Core => "p1-core",
+            Self::P1 => "p1",
+            Self::P2 => "p2",
+            Self::P2Full => "p2-full",
+        }
+    }
+}
+
 /// `profile`.
 #[derive(Clone, Debug, Args)]
 pub struct ProfileArgs {
@@ -190,6 +217,9 @@ pub struct ProfileArgs {
     /// Workload to start from; a file and overrides lie over it.
     #[arg(long, value_enum, default_value_t = Workload::P1Core)]
     pub workload: Workload,
+    /// Preset to start from instead of a workload; `list` lists them.
+    #[arg(long, value_name = "NAME", conflicts_with = "workload")]
+    pub preset: Option<String>,
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -1,15 +1,19 @@
 //! What the subcommands do.
 
 pub mod check;
+pub mod config;
 pub mod data;
+pub mod export;
 pub mod inspect;
+pub mod offline;
+pub mod predict;
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::CommandFactory;
-use settings::{Config, Flat, Precision};
+use settings::{Config, Flat, Precision, presets};
 
 use crate::cli::{Cli, DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
 use crate::cublaslt::Choice;
@@ -17,7 +21,7 @@ use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
 use crate::cuda::{CudaExec, CudaOptions, Products};
 use crate::embedded;
-use crate::profile::{ProfileOptions, profile, table, workload};
+use crate::profile::{ProfileOptions, profile, table};
 use crate::step::Matmul;
 use crate::train::Stop;
 use crate::train::agent::Agent;
@@ -31,6 +35,10 @@ use crate::{doctor, gemm};
 
 /// `host train`.
 pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
+    if args.preset.as_deref() == Some("list") {
+        return write_result(&presets::list());
+    }
+    let named = preset(args.preset.as_deref())?;
     let mut progress = Progress::new(args.quiet);
     let stop = Stop::default();
     stop.on_signals()?;
@@ -40,8 +48,8 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     {
         bail!("--profile times the graphs of a GPU, and this run would be on the CPU: {reason}");
     }
-    let preset = if gpu.is_ok() { Config::gpu_preset() } else { Config::cpu_preset() };
-    let mut config = configuration(&preset, args.config.as_deref(), &args.sets)?;
+    let base = named.unwrap_or_else(|| if gpu.is_ok() { Config::gpu_preset() } else { Config::cpu_preset() });
+    let mut config = configuration(&base, args.config.as_deref(), &args.sets)?;
     if let Some(file) = &args.data {
         config.data.file = Some(file.clone());
     }
@@ -53,6 +61,12 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     }
     if let Some(epochs) = args.epochs {
         config.train.epochs = epochs;
+    }
+    if let Some(file) = &args.transitions {
+        config.transitions.file = Some(file.clone());
+    }
+    if config.transitions.file.is_some() {
+        return offline::train(args, config, gpu, &stop, &mut progress);
     }
     let market = Market::prepare(&mut config)?;
     if stop.asked() {
@@ -98,7 +112,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.collect.warmup = 1;
     config.collect.steps = 1;
     config.replay = settings::Replay::default();
-    let market = Market::of_record(&mut config, &checkpoint.market)?;
+    let market = Market::of_record(&mut config, checkpoint.record()?)?;
     let gpu = open_gpu(&args.device)?;
     let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
@@ -122,7 +136,11 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
 
 /// `host profile`.
 pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
-    let mut config = configuration(&workload(args.workload), args.config.as_deref(), &args.sets)?;
+    if args.preset.as_deref() == Some("list") {
+        return write_result(&presets::list());
+    }
+    let base = preset(Some(args.preset.as_deref().unwrap_or(args.workload.preset())))?.unwrap_or_default();
+    let mut config = configuration(&base, args.config.as_deref(), &args.sets)?;
     if config.model.state == 0 {
         config.model.state = 80;
     }
@@ -169,6 +187,11 @@ pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "host", &mut script);
     write_result(&String::from_utf8(script)?)
+}
+
+/// The preset of that name, if one was named.
+fn preset(name: Option<&str>) -> anyhow::Result<Option<Config>> {
+    name.map(|name| Ok(presets::find(name)?.config()?)).transpose()
 }
 
 fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyhow::Result<Config> {

@@ -12,8 +12,11 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => commands::train(&args),
         Command::Eval(args) => commands::eval(&args),
+        Command::Predict(args) => commands::predict::run(&args),
+        Command::Export(args) => commands::export::run(&args),
         Command::Data(command) => commands::data::run(&command),
         Command::Inspect(args) => commands::inspect::inspect(&args),
+        Command::Config(args) => commands::config::run(&args),
         Command::Completions { shell } => commands::completions(shell),
         Command::Profile(args) => commands::profile_command(&args),
         Command::Doctor => commands::doctor_command(),

@@ -2,8 +2,12 @@
 
 mod check;
 mod completions;
+mod config;
 mod data;
+mod export;
 mod inspect;
+mod predict;
+mod transitions;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

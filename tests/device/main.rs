@@ -5,6 +5,7 @@ mod cublaslt;
 mod graph;
 #[path = "../kernels/mod.rs"]
 mod kernels;
+mod offline;
 mod same_bits;
 mod step;
 

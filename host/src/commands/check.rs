@@ -2,6 +2,7 @@
 
 mod facts;
 mod lines;
+mod transitions;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,8 +27,11 @@ const ALTERNATIVES: usize = 9;
 /// `host data check`.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let mut config = args.read.configuration(&args.file)?;
-    let options = load_options(&config.data)?;
     let path = Path::new(&args.file);
+    if ::transitions::looks_like_transitions(path) {
+        return transitions::check(args, config);
+    }
+    let options = load_options(&config.data)?;
     let findings = match bars::load(path, &options) {
         Ok(loaded) => {
             let (text, refusal) = verdict(&args.file, &mut config, &loaded);

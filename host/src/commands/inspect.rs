@@ -54,13 +54,17 @@ fn as_json(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> anyho
 }
 
 fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Result<String, std::fmt::Error> {
-    let (provenance, market) = (&checkpoint.provenance, &checkpoint.market);
+    let provenance = &checkpoint.provenance;
     let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "{file}")?;
     writeln!(out, "  epoch       {}", provenance.epoch)?;
-    writeln!(out, "  score       {} (Sharpe ratio of the validation part)", provenance.score)?;
+    let score = match &checkpoint.market {
+        Some(_) => "Sharpe ratio of the validation part",
+        None => "minus the C51 loss of the held-out transitions",
+    };
+    writeln!(out, "  score       {} ({score})", provenance.score)?;
     writeln!(out, "  device      {}", provenance.device)?;
     writeln!(out, "  kernels     {}", provenance.kernels)?;
     writeln!(out, "  program     {}", provenance.program)?;
@@ -69,9 +73,21 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
         "  checksum    {}",
         checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right"))
     )?;
-    writeln!(out, "  trained on  {}: {} bars, hash {}", market.source, market.bars, market.bars_hash)?;
-    for (name, part) in market.fold.parts() {
-        writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;
+    match &checkpoint.market {
+        Some(market) => {
+            writeln!(
+                out,
+                "  trained on  {}: {} bars, hash {}",
+                market.source, market.bars, market.bars_hash
+            )?;
+            for (name, part) in market.fold.parts() {
+                writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;
+            }
+        }
+        None => {
+            let file = checkpoint.config.transitions.file.as_deref().unwrap_or("something else");
+            writeln!(out, "  trained on  the transitions of {file}")?;
+        }
     }
     writeln!(out, "  parameters  {}", flat.count())?;
     for (part, count) in flat.counts() {

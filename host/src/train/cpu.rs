@@ -16,26 +16,26 @@ use crate::train::market::Market;
 use crate::train::replay::{Draw, HostReplay};
 
 /// The quantile samples of a step, draw for draw those of the device: [batch, samples], one draw per element.
-fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
+pub(super) fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
     let tau = |index: usize| philox::uniform_open(philox::draw(seed, step, stream, index as u32, 0)[0]);
     (0..count).map(tau).collect()
 }
 
 /// Which members of the ensemble learn from which samples, draw for draw as on the device: [batch, members].
-fn masks(batch: usize, ensemble: &Ensemble, seed: u64, step: u64) -> Vec<bool> {
+pub(super) fn masks(batch: usize, ensemble: &Ensemble, seed: u64, step: u64) -> Vec<bool> {
     let members = ensemble.members;
     let mask = |i: usize| learns(seed, step, (i / members) as u32, (i % members) as u32, ensemble.mask);
     (0..batch * members).map(mask).collect()
 }
 
 /// The factors of the heads' noise in a step, draw for draw those of the device: the online network's, the target's.
-fn noise(factors: usize, seed: u64, step: u64) -> Vec<f32> {
+pub(super) fn noise(factors: usize, seed: u64, step: u64) -> Vec<f32> {
     let of = |stream| noisy::factors(seed, step, stream, factors);
     [of(philox::Stream::NoiseOnline), of(philox::Stream::NoiseTarget)].concat()
 }
 
 /// What a step says about the parts beside C51.
-fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
+pub(super) fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
     let find = |values: &[(&'static str, f64)], name: &str| {
         values.iter().find(|(n, _)| *n == name).map(|(_, value)| *value as f32)
     };

@@ -300,7 +300,7 @@ impl GpuAgent {
 }
 
 /// The parts' columns of a history row.
-fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
+pub(super) fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
     let parts = &shape.parts;
     let column = |on: bool, column: u32| on.then(|| row[column as usize]);
     let loss = |on: bool, sample: u32| column(on, signal::SAMPLES + sample);

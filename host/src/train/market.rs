@@ -207,7 +207,7 @@ fn fill(key: &str, value: &mut usize, source: &str, environment: usize) -> anyho
 }
 
 /// Loads a bar file, or makes the synthetic market.
-fn load(data: &Data) -> anyhow::Result<Loaded> {
+pub(crate) fn load(data: &Data) -> anyhow::Result<Loaded> {
     let options = load_options(data)?;
     if let Some(file) = &data.file {
         return Ok(bars::load(Path::new(file), &options)?);

@@ -6,6 +6,7 @@ pub mod cpu;
 pub mod gpu;
 pub mod market;
 pub mod metrics;
+pub mod offline;
 pub mod profiler;
 pub mod progress;
 pub mod replay;

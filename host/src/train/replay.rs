@@ -4,7 +4,9 @@ use cpu_path::C51Batch;
 use cpu_path::replay::PriorityTree;
 use gpu::market::{TERMINATED, Transitions};
 use gpu::{action, philox};
-use settings::Replay;
+use settings::{Config, Replay};
+
+use crate::train::offline::Ring;
 
 /// A ring of transitions in host memory.
 pub struct HostReplay {
@@ -55,6 +57,27 @@ impl HostReplay {
             ages: vec![0; environments],
             tree: settings.prioritized.then(|| PriorityTree::new(capacity)),
         }
+    }
+
+    /// A ring that holds exactly these transitions, all of which can be drawn; new ones never come.
+    pub fn filled(config: &Config, ring: &Ring) -> Self {
+        // The windows of a data set are complete.
+        let settings = Replay { n_step: 1, ..config.replay.clone() };
+        let (rows, gamma) = (ring.len(), config.train.gamma.into());
+        let mut replay = Self::new(&settings, rows, config.model.state, 1, gamma);
+        replay.states.clone_from(&ring.states);
+        replay.next_states.clone_from(&ring.next_states);
+        let packed = |own: &[u32]| {
+            own.iter().enumerate().fold(0, |packed, (d, &a)| action::with_branch(packed, d as u32, a))
+        };
+        replay.actions = ring.actions.chunks_exact(config.model.branches.len()).map(packed).collect();
+        replay.rewards.clone_from(&ring.rewards);
+        replay.discounts.clone_from(&ring.discounts);
+        replay.size = rows;
+        if let Some(tree) = &mut replay.tree {
+            (0..rows).for_each(|slot| tree.insert(slot));
+        }
+        replay
     }
 
     /// The tree, where sampling is prioritized.

@@ -264,7 +264,7 @@ impl Run<'_> {
             program: env!("CARGO_PKG_VERSION").into(),
             score,
         };
-        let (config, market) = (self.config.clone(), self.market.record.clone());
+        let (config, market) = (self.config.clone(), Some(self.market.record.clone()));
         let kept = agent.kept()?;
         Ok(Checkpoint { config, market, provenance, online, target, kept })
     }
