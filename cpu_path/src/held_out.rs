@@ -49,7 +49,7 @@ impl<T: Real> Learner<T> {
         let logits = taken_logits::<T>(&now.value, &now.advantages, &plain.actions)?;
         let mass = Tensor::from_slice(&target.mass, (plain.len(), branches, atoms), &Device::Cpu)?;
         let entropies: Vec<T> = to_vec(&c51::cross_entropy(&logits, &mass)?.per_branch)?;
-        let taken = Heads::new(&now)?.taken_probabilities(&plain.actions);
+        let taken = Heads::<T>::new(&now)?.taken_probabilities(&plain.actions);
         let count = (plain.len() * branches) as f64;
         let (mut td, mut q) = (0.0, 0.0);
         for (p, m) in taken.chunks_exact(atoms).zip(target.mass.chunks_exact(atoms)) {
