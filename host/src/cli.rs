@@ -7,6 +7,7 @@ use settings::Precision;
 
 use crate::commands::data::DataCommand;
 use crate::commands::inspect::InspectArgs;
+use crate::commands::report::ReportArgs;
 use crate::train::agent::PartName;
 
 /// Trains distributional Q-learning agents on bar data, every training step one CUDA graph launch.
@@ -28,6 +29,8 @@ pub enum Command {
     /// Check, convert or make a bar file.
     #[command(subcommand)]
     Data(DataCommand),
+    /// Make a run's page (report.html) anew, or compare several runs: mean and spread of every result.
+    Report(ReportArgs),
     /// Say what a checkpoint holds: tensors, parameters, configuration, origin.
     Inspect(InspectArgs),
     /// Print a script that completes this program's commands and options in a shell.
@@ -110,6 +113,9 @@ pub struct TrainArgs {
     /// Only the result.
     #[arg(long, short)]
     pub quiet: bool,
+    /// Progress and result as JSON objects on standard output, one a line.
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
     /// Time the sections of the training step, on the last steps of every epoch; needs a GPU.
     #[arg(long)]
     pub profile: bool,
@@ -133,6 +139,9 @@ pub struct EvalArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Write the bars and the closed trades of the backtest as CSV into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub csv: Option<PathBuf>,
     /// Where to run.
     #[command(flatten)]
     pub device: DeviceArgs,

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod data;
 pub mod inspect;
+pub mod report;
 
 use std::fs;
 use std::path::Path;
@@ -20,18 +21,24 @@ use crate::embedded;
 use crate::profile::{ProfileOptions, profile, table, workload};
 use crate::step::Matmul;
 use crate::train::Stop;
-use crate::train::agent::Agent;
+use crate::train::agent::{Agent, PartName};
 use crate::train::checkpoint::{Checkpoint, write_atomically};
 use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
 use crate::train::market::Market;
-use crate::train::progress::{Progress, write_line, write_result};
+use crate::train::progress::{Progress, Show, write_line, write_result};
+use crate::train::record::{Tested, validated};
 use crate::train::run::{Run, RunFiles};
 use crate::{doctor, gemm};
 
 /// `host train`.
 pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
-    let mut progress = Progress::new(args.quiet);
+    let show = match (args.quiet, args.json) {
+        (_, true) => Show::Json,
+        (true, false) => Show::Nothing,
+        (false, false) => Show::Text,
+    };
+    let mut progress = Progress::new(show);
     let stop = Stop::default();
     stop.on_signals()?;
     let gpu = open_gpu(&args.device)?;
@@ -75,6 +82,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
             outcome.best_epoch
         ));
     }
+    if args.json {
+        return Ok(());
+    }
     let best = files.best();
     write_result(&format!(
         "test part, policy of epoch {} ({}):\n{}\n",
@@ -100,12 +110,20 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.replay = settings::Replay::default();
     let market = Market::of_record(&mut config, &checkpoint.market)?;
     let gpu = open_gpu(&args.device)?;
-    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
+    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(Show::Nothing), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
-    let report = market.report(&agent.backtest(args.part)?, args.part)?;
+    // The policies that were compared are known where the run's metrics are.
+    let metrics = path.parent().unwrap_or(Path::new(".")).join("metrics.jsonl");
+    let sharpes = if args.part == PartName::Test { validated(&metrics)? } else { None };
+    let tested = Tested::new(&config, &market, agent.backtest(args.part)?, args.part, sharpes.as_deref())?;
+    let (report, part) = (&tested.report, format!("{:?}", args.part).to_lowercase());
+    if let Some(folder) = &args.csv {
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        tested.write_tables(&config, &market, folder, &part)?;
+    }
     if args.json {
-        return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
+        return write_result(&format!("{}\n", serde_json::to_string_pretty(report)?));
     }
     if agent.device() != checkpoint.provenance.device {
         write_line(&format!(
@@ -115,7 +133,6 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
             agent.device()
         ));
     }
-    let part = format!("{:?}", args.part).to_lowercase();
     let epoch = checkpoint.provenance.epoch;
     write_result(&format!("{part} part, policy of epoch {epoch} ({}):\n{report}\n", path.display()))
 }

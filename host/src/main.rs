@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train(&args),
         Command::Eval(args) => commands::eval(&args),
         Command::Data(command) => commands::data::run(&command),
+        Command::Report(args) => commands::report::report(&args),
         Command::Inspect(args) => commands::inspect::inspect(&args),
         Command::Completions { shell } => commands::completions(shell),
         Command::Profile(args) => commands::profile_command(&args),

@@ -9,6 +9,7 @@ use crate::parts::{
 };
 use crate::pruning::Pruning;
 use crate::replay::Replay;
+use crate::report::Report;
 use crate::schedule::Schedule;
 
 /// What is wrong with a configuration; the text names the key and the value.
@@ -359,6 +360,8 @@ pub struct Config {
     pub split: Split,
     /// Market environment.
     pub market: Market,
+    /// How the result is judged.
+    pub report: Report,
 }
 
 impl Config {
@@ -472,6 +475,7 @@ impl Config {
             )));
         }
         self.replay.check(self)?;
+        self.report.check()?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

@@ -12,6 +12,7 @@ pub mod noisy;
 pub mod parts;
 pub mod pruning;
 pub mod replay;
+pub mod report;
 pub mod schedule;
 
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
@@ -22,4 +23,5 @@ pub use noisy::{NoisyLayer, NoisyLayout};
 pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine};
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
+pub use report::Report;
 pub use schedule::Schedule;

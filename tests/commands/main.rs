@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod data;
 mod inspect;
+mod report;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

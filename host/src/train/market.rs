@@ -45,6 +45,8 @@ pub struct Market {
     pub text: String,
     /// For annualising.
     pub bars_per_year: f64,
+    /// Opening times of all bars, epoch milliseconds UTC.
+    pub time_ms: Vec<i64>,
     parts: [Part; 3],
     /// What is learned from, and the held-out rest of the training part, where the vaccine is on.
     vaccine: Option<[Part; 2]>,
@@ -153,7 +155,8 @@ impl Market {
             false => None,
         };
         let params = backtest::market_params(config, record.fitted.reward_scale)?;
-        Ok(Self { table, params, record, text, bars_per_year: data.bars_per_year, parts, vaccine })
+        let (bars_per_year, time_ms) = (data.bars_per_year, data.timestamps_ms);
+        Ok(Self { table, params, record, text, bars_per_year, time_ms, parts, vaccine })
     }
 
     /// A part of the bars.

@@ -8,6 +8,7 @@ pub mod market;
 pub mod metrics;
 pub mod profiler;
 pub mod progress;
+pub mod record;
 pub mod replay;
 pub mod run;
 

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use backtest::Report;
 use serde::Serialize;
 use settings::Config;
 
@@ -16,6 +15,7 @@ use crate::train::market::Market;
 use crate::train::metrics::Metrics;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
+use crate::train::record::{About, At, Tested, Values, validated, write_page};
 
 /// Files of a run.
 #[derive(Clone, Debug)]
@@ -58,14 +58,28 @@ impl RunFiles {
 }
 
 /// What a run writes into its folder, the first one first.
-const OWN_FILES: [&str; 5] =
-    ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json"];
+const OWN_FILES: [&str; 9] = [
+    "metrics.jsonl",
+    "config.toml",
+    "best.safetensors",
+    "last.safetensors",
+    "test.json",
+    "test-bars.csv",
+    "test-trades.csv",
+    "report.html",
+    report::events::FILE,
+];
 
-/// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity comes last, and
-/// one whose equity did not move counts as 0.
-fn score(strategy: &backtest::Metrics) -> f64 {
+/// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity has minus infinity,
+/// and one whose equity did not move has none.
+fn score(strategy: &backtest::Metrics) -> Option<f64> {
     let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
-    strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
+    strategy.sharpe.or(ruined.then_some(f64::NEG_INFINITY))
+}
+
+/// Where a score stands among others: one that is undefined, of a policy that did nothing, between a gain and a loss.
+fn rank(score: Option<f64>) -> f64 {
+    score.unwrap_or(0.0)
 }
 
 fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
@@ -85,6 +99,8 @@ fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
 #[derive(Debug, Serialize)]
 struct EpochRow {
     epoch: usize,
+    /// Training steps done at its end.
+    step: usize,
     epsilon: f32,
     steps: usize,
     loss: f32,
@@ -121,7 +137,7 @@ struct ProfileRow<'a> {
 #[derive(Debug)]
 pub struct Outcome {
     /// Result of the best policy on the test part.
-    pub test: Report,
+    pub test: backtest::Report,
     /// Epoch of the best policy, from 1.
     pub best_epoch: usize,
     /// Whether it was stopped before the last epoch.
@@ -148,7 +164,12 @@ impl Run<'_> {
         let config = self.config;
         write_atomically(&self.files.folder.join("config.toml"), config.to_toml().as_bytes())
             .with_context(|| format!("writing into {}", self.files.folder.display()))?;
-        let mut metrics = Metrics::create(&self.files.folder.join("metrics.jsonl"))?;
+        let path = self.files.folder.join("metrics.jsonl");
+        let mut metrics = Metrics::create(&path)?.with_events(config.train.train_steps)?;
+        let about = About::new(config, self.market, &self.kernels, agent.device());
+        metrics.write("run", &about)?;
+        progress.row("run", &about)?;
+        progress.plan(config.train.epochs * config.train.train_steps);
         let mut best: Option<Checkpoint> = None;
         let mut step = 0;
         let mut adaptive = None;
@@ -192,14 +213,19 @@ impl Run<'_> {
             if self.stop.asked() || rows.is_empty() {
                 break;
             }
-            let report = self.market.report(&agent.backtest(PartName::Validation)?, PartName::Validation)?;
+            let passed = agent.backtest(PartName::Validation)?;
+            let report = self.market.report(&passed, PartName::Validation)?;
             let score = score(&report.strategy);
             let sensitivity = agent.sensitivity()?;
             if !sensitivity.is_empty() {
                 metrics.write("sensitivity", &Sensitivity { epoch, step, features: &sensitivity })?;
             }
-            let is_best = best.as_ref().is_none_or(|b| score > b.provenance.score);
+            let is_best = best.as_ref().is_none_or(|b| rank(score) > rank(b.provenance.score));
             let checkpoint = self.checkpoint(agent, epoch, score)?;
+            let at = At { epoch, step, support: self.support(&rows) };
+            let policy = (&checkpoint.online[..], &checkpoint.target[..], &checkpoint.kept);
+            let values = Values::new(config, self.market, (PartName::Validation, &passed), policy, at)?;
+            metrics.write("values", &values)?;
             checkpoint.save(&self.files.last())?;
             if is_best {
                 checkpoint.save(&self.files.best())?;
@@ -208,6 +234,7 @@ impl Run<'_> {
             let mean = mean(&rows);
             let row = EpochRow {
                 epoch,
+                step,
                 epsilon,
                 steps: rows.len(),
                 loss: mean.loss,
@@ -225,6 +252,8 @@ impl Run<'_> {
                 best: is_best,
             };
             metrics.write("epoch", &row)?;
+            progress.row("epoch", &row)?;
+            progress.status(row.loss, row.validation_sharpe);
             let sparsity = agent.sparsity()?;
             if !sparsity.is_empty() {
                 metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
@@ -241,11 +270,19 @@ impl Run<'_> {
         };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let test = self.market.report(&agent.backtest(PartName::Test)?, PartName::Test)?;
-        metrics.write("test", &test)?;
-        let report = serde_json::to_string_pretty(&test)?;
-        write_atomically(&self.files.folder.join("test.json"), report.as_bytes())?;
-        Ok(Outcome { test, best_epoch: best.provenance.epoch, stopped: self.stop.asked() })
+        let rows = agent.backtest(PartName::Test)?;
+        let sharpes = validated(&path)?;
+        let tested = Tested::new(config, self.market, rows, PartName::Test, sharpes.as_deref())?;
+        let test = &tested.report;
+        metrics.write("test", test)?;
+        progress.row("test", test)?;
+        let report = serde_json::to_string_pretty(test)?;
+        let folder = &self.files.folder;
+        write_atomically(&folder.join("test.json"), report.as_bytes())?;
+        tested.write_tables(config, self.market, folder, "test")?;
+        write_page(folder)?;
+        let (best_epoch, stopped) = (best.provenance.epoch, self.stop.asked());
+        Ok(Outcome { test: tested.report, best_epoch, stopped })
     }
 
     /// Linear from the first epoch's to the last one's.
@@ -255,7 +292,18 @@ impl Run<'_> {
         c.epsilon_start + (c.epsilon_end - c.epsilon_start) * way
     }
 
-    fn checkpoint(&self, agent: &mut dyn Agent, epoch: usize, score: f64) -> anyhow::Result<Checkpoint> {
+    /// Ends of the support after an epoch's steps: the configured ones unless they adapt.
+    fn support(&self, rows: &[StepRow]) -> [f32; 2] {
+        let (model, last) = (&self.config.model, rows.last().map(|row| row.parts).unwrap_or_default());
+        [last.v_min.unwrap_or(model.v_min), last.v_max.unwrap_or(model.v_max)]
+    }
+
+    fn checkpoint(
+        &self,
+        agent: &mut dyn Agent,
+        epoch: usize,
+        score: Option<f64>,
+    ) -> anyhow::Result<Checkpoint> {
         let (online, target) = agent.parameters()?;
         let provenance = Provenance {
             epoch,
