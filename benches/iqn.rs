@@ -6,7 +6,7 @@ mod device;
 use std::process::ExitCode;
 
 use criterion::Throughput;
-use cuda_std::Buf;
+use cuda_std::{Buf, Kernel};
 use device::Bench;
 use gpu::action;
 use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel};
@@ -25,18 +25,22 @@ fn main() -> ExitCode {
         targets::<iqn::IqnTargetFp32Small>(bench, &p1)?;
         targets::<iqn::IqnTargetTf32Small>(bench, &p1)?;
         targets::<iqn::IqnTargetBf16Small>(bench, &p1)?;
+        targets::<iqn::IqnTargetBf16GroupSmall>(bench, &p1)?;
         targets::<iqn::IqnTargetFp32Medium>(bench, &p2)?;
         targets::<iqn::IqnTargetTf32Medium>(bench, &p2)?;
         targets::<iqn::IqnTargetBf16Medium>(bench, &p2)?;
+        targets::<iqn::IqnTargetBf16GroupMedium>(bench, &p2)?;
         targets::<iqn::IqnTargetFp32Large>(bench, &large)?;
         targets::<iqn::IqnTargetTf32Large>(bench, &large)?;
         targets::<iqn::IqnTargetBf16Large>(bench, &large)?;
         losses::<iqn::IqnLossFp32Small>(bench, &p1)?;
         losses::<iqn::IqnLossTf32Small>(bench, &p1)?;
         losses::<iqn::IqnLossBf16Small>(bench, &p1)?;
+        losses::<iqn::IqnLossBf16GroupSmall>(bench, &p1)?;
         losses::<iqn::IqnLossFp32Medium>(bench, &p2)?;
         losses::<iqn::IqnLossTf32Medium>(bench, &p2)?;
         losses::<iqn::IqnLossBf16Medium>(bench, &p2)?;
+        losses::<iqn::IqnLossBf16GroupMedium>(bench, &p2)?;
         losses::<iqn::IqnLossFp32Large>(bench, &large)?;
         losses::<iqn::IqnLossTf32Large>(bench, &large)?;
         losses::<iqn::IqnLossBf16Large>(bench, &large)?;
@@ -126,7 +130,19 @@ fn head<P: PackKernel>(
     })
 }
 
+/// Whether the loaded image has the kernel; says so when it has not.
+fn there<K: Kernel>(bench: &Bench) -> bool {
+    let there = bench.exec.has(&K::DECL);
+    if !there {
+        eprintln!("{}: not in the kernel image of this GPU", K::DECL.name);
+    }
+    there
+}
+
 fn targets<K: TargetKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+    if !there::<K>(bench) {
+        return Ok(());
+    }
     let head = head::<K::Pack>(bench, s, K::SIZE, K::ARITHMETIC)?;
     let b = s.batch as usize;
     let arguments = TargetArguments {
@@ -146,6 +162,9 @@ fn targets<K: TargetKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecErro
 }
 
 fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+    if !there::<K>(bench) {
+        return Ok(());
+    }
     let head = head::<K::Pack>(bench, s, K::SIZE, K::ARITHMETIC)?;
     let b = s.batch as usize;
     let planes = K::SIZE.blocks(K::ARITHMETIC, s.batch, s.quantiles, BLOCKS) as usize

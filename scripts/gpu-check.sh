@@ -4,16 +4,18 @@
 #
 #   scripts/gpu-check.sh                      builds first (needs Rust, see setup.sh)
 #   scripts/gpu-check.sh --bin FOLDER         runs what scripts/gpu-build.sh put there
-#   options: --out FOLDER (logs, default gpu-check-out), --only PART, PART one of tests, sanitize, profile, bench
+#   options: --out FOLDER (logs, default gpu-check-out), --only PART, PART one of tests, sanitize, profile, bench,
+#            --limit SECONDS of one test under the sanitizer (default 600)
 #   The benches run where the folder holds them (BENCHES=1 scripts/gpu-build.sh FOLDER).
 set -uo pipefail
 cd "$(dirname "$0")/.."
-bin="" out=gpu-check-out only=""
+bin="" out=gpu-check-out only="" limit=600
 while [ $# -gt 0 ]; do
     case $1 in
         --bin) bin=$2; shift 2 ;;
         --out) out=$2; shift 2 ;;
         --only) only=$2; shift 2 ;;
+        --limit) limit=$2; shift 2 ;;
         *) echo "unknown option $1" >&2; exit 2 ;;
     esac
 done
@@ -67,15 +69,25 @@ if part sanitize; then
         # Racecheck slows a kernel by two orders of magnitude. The whole steps add no kernel to those that the other
         # tests run one by one, besides cuBLASLt's.
         grep -vE 'golden|_step::|whole_' "$out/kernels.txt" >"$out/small.txt"
+        # Each test in a process of its own with a log of its own and a limit, so that one that does not end is named and
+        # the others still count.
         for tool in memcheck racecheck; do
             names=$out/kernels.txt
             [ $tool = memcheck ] || names=$out/small.txt
-            side_by_side "$out/$tool.log" 2 compute-sanitizer --tool "$tool" --error-exitcode 99 <"$names"
-            code=$?
-            clean=$(grep -cE '(ERROR|RACECHECK) SUMMARY: 0 ' "$out/$tool.log")
-            all=$(grep -cE '(ERROR|RACECHECK) SUMMARY' "$out/$tool.log")
-            [ $code -eq 0 ] || { status=1; grep -vE '^(test|running)' "$out/$tool.log" | head -n 60; }
-            note "$tool on kernel tests" "$clean of $all runs clean, exit code $code"
+            mkdir -p "$out/$tool"
+            rm -f "$out/$tool"/*
+            check="timeout $limit compute-sanitizer --tool $tool --error-exitcode 99"
+            xargs -P "$jobs" -I NAME sh -c \
+                "$check '$bin/device' --ignored --test-threads=1 --exact NAME >'$out/$tool/NAME.log' 2>&1 || echo NAME \$? >>'$out/$tool/failed'" \
+                <"$names"
+            clean=$(grep -lE '(ERROR|RACECHECK) SUMMARY: 0 ' "$out/$tool"/*.log | wc -l)
+            if [ -s "$out/$tool/failed" ] || [ "$clean" != "$(wc -l <"$names")" ]; then
+                status=1
+                echo "$tool: test and exit code (124: not ended in $limit s)"
+                cat "$out/$tool/failed"
+                grep -hE '^=========' $(sed "s|^\([^ ]*\) .*|$out/$tool/\1.log|" "$out/$tool/failed") | head -n 60
+            fi
+            note "$tool on kernel tests" "$clean of $(wc -l <"$names") clean"
         done
     else
         note "sanitizer" "compute-sanitizer is not installed: not run"

@@ -1,8 +1,10 @@
 //! Parquet files: a time column (timestamp of any unit and zone, date, or integer epoch) and price columns
 //! of any numeric type.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -46,8 +48,29 @@ pub(crate) fn read(
         Source::Path(path) => decode(file, File::open(path).map_err(|error| io_error(file, error))?, options),
         Source::Bytes(bytes) => decode(file, bytes::Bytes::copy_from_slice(bytes), options),
     };
-    catch_unwind(AssertUnwindSafe(decode))
+    quietly(|| catch_unwind(AssertUnwindSafe(decode)))
         .unwrap_or_else(|_| Err(BarError::file(file, "damaged Parquet file: its decoder gave up")))
+}
+
+/// Runs what may panic in someone else's code without the message that a panic prints: the error says what there is to
+/// say. Panics on other threads print as ever.
+fn quietly<T>(run: impl FnOnce() -> T) -> T {
+    thread_local! {
+        static QUIET: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = take_hook();
+        set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let result = run();
+    QUIET.set(before);
+    result
 }
 
 /// A codec that this build does not hold is no damage: the file is whole, and says how it is compressed.

@@ -24,6 +24,21 @@ impl PriorityTree {
         Self { leaves: vec![0.0; capacity], nodes: vec![0.0; 2 * first], first, highest: 1.0 }
     }
 
+    /// The tree with these leaves, one per slot, as one that was built up step by step holds them. `highest` is the largest
+    /// leaf that was ever set.
+    pub fn with_leaves(leaves: &[f32], highest: f32) -> Self {
+        let mut tree = Self::new(leaves.len());
+        tree.leaves.copy_from_slice(leaves);
+        for (node, &leaf) in tree.nodes[tree.first..].iter_mut().zip(leaves) {
+            *node = leaf.into();
+        }
+        for node in (1..tree.first).rev() {
+            tree.nodes[node] = tree.nodes[2 * node] + tree.nodes[2 * node + 1];
+        }
+        tree.highest = highest;
+        tree
+    }
+
     /// Sum of all leaves.
     pub fn total(&self) -> f64 {
         self.nodes[1]

@@ -9,11 +9,11 @@ use crate::ptx::{Body, Collective, Entry, Function, Module, Parameter};
 /// Functions that the driver provides to every module.
 const DRIVER_FUNCTIONS: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
 
-/// Everything in which the module differs from the declarations, one text each; empty when nothing does.
-pub(crate) fn problems(module: &Module, kernels: &[&KernelDecl]) -> Vec<String> {
+/// Everything in which the module for `arch` differs from the declarations, one text each; empty when nothing does.
+pub(crate) fn problems(module: &Module, kernels: &[&KernelDecl], arch: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut declared: BTreeMap<&str, &KernelDecl> = BTreeMap::new();
-    for kernel in kernels {
+    for kernel in kernels.iter().filter(|kernel| kernel.only.is_none_or(|only| only == arch)) {
         if let Some(first) = declared.insert(kernel.name, kernel) {
             out.push(format!(
                 "{}: another kernel of the name is declared at {}",

@@ -13,6 +13,7 @@ const KERNEL: KernelDecl = KernelDecl {
     shuffles: 0,
     votes: 0,
     mmas: 0,
+    only: None,
     params: &[
         Param { name: "rows", ty: Scalar(ElementType::I32) },
         Param { name: "x", ty: Buffer(ReadWrite, ElementType::F32) },
@@ -26,7 +27,7 @@ const PARAMETERS: &str = ".param .u32 a, .param .u64 .ptr .align 1 b, .param .u6
 
 fn found(text: &str, kernels: &[&KernelDecl]) -> Vec<String> {
     let text = format!("{HEAD}{text}");
-    problems(&parse(&text).unwrap(), kernels)
+    problems(&parse(&text).unwrap(), kernels, "sm_90")
 }
 
 fn one(text: &str, kernels: &[&KernelDecl]) -> String {
@@ -44,6 +45,15 @@ fn a_matching_entry_passes() {
     assert_eq!(found(&entry("bar.sync 0;"), &[&KERNEL]), Vec::<String>::new());
     // Fewer than the limit: the compiler may drop one.
     assert_eq!(found(&entry(""), &[&KERNEL]), Vec::<String>::new());
+}
+
+#[test]
+fn a_kernel_of_another_target_must_not_be_there() {
+    let other = KernelDecl { only: Some("sm_90a"), ..KERNEL };
+    let there = one(&entry(""), &[&other]);
+    assert!(there.contains("PTX entry `k`"), "{there}");
+    assert_eq!(found(&entry(""), &[&KernelDecl { only: Some("sm_90"), ..KERNEL }]), Vec::<String>::new());
+    assert_eq!(found("", &[&other]), Vec::<String>::new());
 }
 
 #[test]
@@ -106,14 +116,14 @@ fn a_doubled_barrier_is_refused() {
         ],
         ..KERNEL
     };
-    let all = problems(&module, &[&barrier, &shuffle]);
+    let all = problems(&module, &[&barrier, &shuffle], "sm_90");
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(all[0].contains("`barriers = 1` is declared, the PTX entry has 2 (PTX lines "), "{}", all[0]);
     assert!(all[1].contains("`shuffles = 1` is declared, the PTX entry has 2 (PTX lines "), "{}", all[1]);
 
     // The same with limits that fit: the barrier and the shuffle are all that is wrong with the text.
     let wide = [KernelDecl { barriers: 2, ..barrier }, KernelDecl { shuffles: 2, ..shuffle }];
-    assert_eq!(problems(&module, &[&wide[0], &wide[1]]), Vec::<String>::new());
+    assert_eq!(problems(&module, &[&wide[0], &wide[1]], "sm_90"), Vec::<String>::new());
 }
 
 #[test]
@@ -164,7 +174,7 @@ fn block_sizes_are_written_behind_the_parameters() {
     assert!(out.contains(&format!("k({PARAMETERS})\n.reqntid 128, 1, 1\n{{ bar.sync 0; ret; }}")), "{out}");
     assert!(out.ends_with("second()\n.reqntid 32, 1, 1\n{ ret; }\n"), "{out}");
     // And a second time would be noticed.
-    let again = problems(&parse(&out).unwrap(), &kernels);
+    let again = problems(&parse(&out).unwrap(), &kernels, "sm_90");
     assert!(again.iter().all(|p| p.contains(".reqntid")) && again.len() == 2, "{again:?}");
 }
 

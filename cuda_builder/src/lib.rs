@@ -131,7 +131,7 @@ impl CudaBuilder {
         }
     }
 
-    /// Adds an architecture, for example `sm_90`.
+    /// Adds an architecture, for example `sm_90`; kernels that are declared for one target alone are in that one's module.
     pub fn arch(mut self, arch: impl Into<String>) -> CudaBuilder {
         self.archs.push(arch.into());
         self
@@ -264,7 +264,7 @@ impl CudaBuilder {
         let compiled = job.run()?;
         let not_understood = |e| BuildError::ptx(job.arch, e);
         let module = ptx::parse(&compiled.ptx).map_err(not_understood)?;
-        let problems = check::problems(&module, &self.kernels);
+        let problems = check::problems(&module, &self.kernels, job.arch);
         if !problems.is_empty() {
             return Err(BuildError::Mismatch { arch: job.arch.to_string(), problems });
         }

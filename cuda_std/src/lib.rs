@@ -19,7 +19,7 @@ pub mod math;
 #[cfg(target_arch = "nvptx64")]
 mod device;
 #[cfg(target_arch = "nvptx64")]
-pub use device::{buffer, shared, thread, warp};
+pub use device::{buffer, shared, thread, warp, warpgroup};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod emulator;
@@ -33,7 +33,7 @@ pub use host::{
         Access, AccessKind, Dim3, ElementType, Kernel, KernelDecl, Param, ParamPointers, ParamType,
         ParamWords,
     },
-    shared, thread, warp,
+    shared, thread, warp, warpgroup,
 };
 
 pub use buffer::{In, InOut, Out};
@@ -45,5 +45,5 @@ pub use shared::Shared;
 pub mod prelude {
     pub use crate::buffer::{In, InOut, Out};
     pub use crate::shared::{self, Shared};
-    pub use crate::{kernel, math, thread, warp};
+    pub use crate::{kernel, math, thread, warp, warpgroup};
 }

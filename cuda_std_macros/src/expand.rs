@@ -12,8 +12,10 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let device = device_entry(kernel);
     let launch = launch_struct(kernel);
     let implementation = implementation(kernel);
+    // A target is one of its own features.
+    let only = kernel.only.as_ref().map(|only| quote!(target_feature = #only));
     quote! {
-        #[cfg(target_arch = "nvptx64")]
+        #[cfg(all(target_arch = "nvptx64", #only))]
         #device
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -98,6 +100,10 @@ fn implementation(kernel: &Kernel) -> TokenStream {
     let limit = |limit: &Option<Expr>| limit.as_ref().map_or(quote!(0), ToTokens::to_token_stream);
     let (barriers, shuffles) = (limit(&kernel.limits.barriers), limit(&kernel.limits.shuffles));
     let (votes, mmas) = (limit(&kernel.limits.votes), limit(&kernel.limits.mmas));
+    let only = kernel
+        .only
+        .as_ref()
+        .map_or(quote!(::core::option::Option::None), |only| quote!(::core::option::Option::Some(#only)));
     let parameters = kernel.arguments.iter().map(parameter_declaration);
     let bindings = bindings(kernel);
 
@@ -154,6 +160,7 @@ fn implementation(kernel: &Kernel) -> TokenStream {
                 shuffles: #shuffles,
                 votes: #votes,
                 mmas: #mmas,
+                only: #only,
                 params: &[#(#parameters),*],
                 file: ::core::file!(),
                 line: ::core::line!(),

@@ -4,8 +4,8 @@ use proc_macro2::{Span, TokenStream};
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemFn, Pat, PathArguments, Result, ReturnType,
-    Stmt, Token, Type, Visibility,
+    Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemFn, LitStr, Pat, PathArguments, Result,
+    ReturnType, Stmt, Token, Type, Visibility,
 };
 
 /// Scalar argument types.
@@ -29,6 +29,8 @@ pub struct Kernel {
     pub grid: Expr,
     pub shared: Option<Expr>,
     pub limits: Limits,
+    /// The one target whose image has the kernel; absent means all.
+    pub only: Option<LitStr>,
     pub requires: Vec<Relation>,
 }
 
@@ -70,6 +72,7 @@ struct Keys {
     grid: Option<Expr>,
     shared: Option<Expr>,
     limits: Limits,
+    only: Option<LitStr>,
     requires: Option<Vec<Relation>>,
 }
 
@@ -116,6 +119,7 @@ impl Kernel {
             grid,
             shared: keys.shared,
             limits: keys.limits,
+            only: keys.only,
             requires: keys.requires.unwrap_or_default(),
         })
     }
@@ -229,6 +233,10 @@ impl Keys {
                 "shuffles" => set(&mut keys.limits.shuffles, &key, value(input)?)?,
                 "votes" => set(&mut keys.limits.votes, &key, value(input)?)?,
                 "mmas" => set(&mut keys.limits.mmas, &key, value(input)?)?,
+                "only" => {
+                    input.parse::<Token![=]>()?;
+                    set(&mut keys.only, &key, input.parse()?)?
+                }
                 "requires" => {
                     let content;
                     syn::parenthesized!(content in input);
@@ -237,7 +245,7 @@ impl Keys {
                 other => {
                     let text = format!(
                         "unknown key `{other}`: a kernel has `block`, `grid`, `shared`, `barriers`, `shuffles`, \
-                         `votes`, `mmas` and `requires(..)`"
+                         `votes`, `mmas`, `only` and `requires(..)`"
                     );
                     return Err(Error::new(key.span(), text));
                 }
@@ -344,6 +352,7 @@ mod tests {
         assert!(message(quote!(block = 32, grid = 1, blocks = 2)).contains("unknown key `blocks`"));
         assert!(message(quote!(block = 32, block = 64, grid = 1)).contains("`block` is given twice"));
         assert!(message(quote!(block(32))).contains("expected `=`"));
+        assert!(message(quote!(block = 32, grid = 1, only = sm_90a)).contains("expected string literal"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub mod check;
 pub mod data;
 pub mod inspect;
 pub mod report;
+pub mod resume;
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,7 @@ use clap::CommandFactory;
 use settings::{Config, Flat, Precision};
 
 use crate::cli::{Cli, DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
+use crate::commands::resume::Resuming;
 use crate::cublaslt::Choice;
 use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
@@ -31,8 +33,17 @@ use crate::train::record::{Tested, validated};
 use crate::train::run::{Run, RunFiles};
 use crate::{doctor, gemm};
 
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Everything was done.
+    Done,
+    /// It was stopped by a signal and saved what there was to save.
+    Stopped(i32),
+}
+
 /// `host train`.
-pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
+pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     let show = match (args.quiet, args.json) {
         (_, true) => Show::Json,
         (true, false) => Show::Nothing,
@@ -41,13 +52,19 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
     let mut progress = Progress::new(show);
     let stop = Stop::default();
     stop.on_signals()?;
-    let gpu = open_gpu(&args.device)?;
+    let resuming = args.resume.as_deref().map(Resuming::open).transpose()?;
+    let device = resuming.as_ref().map_or_else(|| args.device.clone(), |r| r.device(&args.device));
+    let gpu = open_gpu(&device, resuming.as_ref().and_then(Resuming::choice))?;
     if args.profile
         && let Err(reason) = &gpu
     {
         bail!("--profile times the graphs of a GPU, and this run would be on the CPU: {reason}");
     }
-    let preset = if gpu.is_ok() { Config::gpu_preset() } else { Config::cpu_preset() };
+    let preset = match &resuming {
+        Some(resuming) => resuming.config().clone(),
+        None if gpu.is_ok() => Config::gpu_preset(),
+        None => Config::cpu_preset(),
+    };
     let mut config = configuration(&preset, args.config.as_deref(), &args.sets)?;
     if let Some(file) = &args.data {
         config.data.file = Some(file.clone());
@@ -62,36 +79,52 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<()> {
         config.train.epochs = epochs;
     }
     let market = Market::prepare(&mut config)?;
-    if stop.asked() {
-        bail!("stopped before the first epoch: nothing was written");
+    if let Some(resuming) = &resuming {
+        resuming.check_input(&config, &market)?;
+    }
+    if let Some(signal) = stop.signal() {
+        progress.line("stopped before the first epoch: nothing was written");
+        return Ok(Ending::Stopped(signal));
+    }
+    for key in config.without_effect(&preset) {
+        write_line(&format!("warning: {key}"));
     }
     progress.line(market.text.trim_end());
     progress.line(&costs(&config));
     let flat = Flat::new(&config.model, &config.parts());
     progress.line(&format!("network: {} parameters ({})", flat.count(), counts(&flat)));
-    let files = RunFiles::create(args.run.as_deref())?;
-    progress.line(&format!("run: {}", files.folder.display()));
-
-    let (mut agent, kernels) = agent(gpu, &config, &market, &args.device, &progress, args.profile)?;
+    // Made before the run's folder: what does not fit into memory leaves no folder behind.
+    let (mut agent, kernels) = agent(gpu, &config, &market, &device, &progress, args.profile)?;
     progress.line(&format!("device: {}", agent.device()));
-    let run = Run { config: &config, market: &market, files: &files, kernels, stop };
-    let outcome = run.train(agent.as_mut(), &mut progress)?;
-    if outcome.stopped {
-        progress.line(&format!(
-            "stopped early; the best policy so far is the one of epoch {}",
-            outcome.best_epoch
-        ));
+    let (files, resumed) = match resuming {
+        Some(resuming) => {
+            progress.line(&resuming.text());
+            let (files, resumed) = resuming.check_agent(agent.as_ref(), &kernels)?;
+            (files, Some(resumed))
+        }
+        None => (RunFiles::create(args.run.as_deref())?, None),
+    };
+    progress.line(&format!("run: {}", files.folder.display()));
+    let run = Run { config: &config, market: &market, files: &files, kernels, stop: stop.clone() };
+    let outcome = run.train(agent.as_mut(), &mut progress, resumed)?;
+    let signal = stop.signal().filter(|_| outcome.stopped);
+    if signal.is_some() {
+        let go_on = match &outcome.state {
+            Some(_) => format!("go on with: host train --resume {}", files.folder.display()),
+            None => "checkpoint.states = 0, so the run cannot go on".into(),
+        };
+        progress.line(&format!("stopped early; {go_on}"));
     }
     if args.json {
-        return Ok(());
+        return Ok(signal.map_or(Ending::Done, Ending::Stopped));
     }
-    let best = files.best();
-    write_result(&format!(
-        "test part, policy of epoch {} ({}):\n{}\n",
-        outcome.best_epoch,
-        best.display(),
-        outcome.test
-    ))
+    if let Some((epoch, test)) = &outcome.best {
+        let best = files.best();
+        write_result(&format!("test part, policy of epoch {epoch} ({}):\n{test}\n", best.display()))?;
+    } else {
+        progress.line("no epoch has ended, so there is no policy to test yet");
+    }
+    Ok(signal.map_or(Ending::Done, Ending::Stopped))
 }
 
 /// `host eval`.
@@ -109,7 +142,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.collect.steps = 1;
     config.replay = settings::Replay::default();
     let market = Market::of_record(&mut config, &checkpoint.market)?;
-    let gpu = open_gpu(&args.device)?;
+    let gpu = open_gpu(&args.device, None)?;
     let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(Show::Nothing), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
@@ -202,7 +235,7 @@ fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyho
 /// The opened GPU; `Err` holds why there is none.
 type OpenedGpu = Result<CudaExec, String>;
 
-fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
+fn open_gpu(args: &DeviceArgs, pinned: Option<Choice>) -> anyhow::Result<OpenedGpu> {
     if args.device == DeviceChoice::Cpu {
         return Ok(Err("the CPU was asked for".into()));
     }
@@ -210,7 +243,7 @@ fn open_gpu(args: &DeviceArgs) -> anyhow::Result<OpenedGpu> {
         MatmulChoice::Cublaslt => Products::CublasLt,
         MatmulChoice::Auto | MatmulChoice::Rust => Products::Rust,
     };
-    let choice = if args.deterministic { Choice::First } else { Choice::default() };
+    let choice = pinned.unwrap_or(if args.deterministic { Choice::First } else { Choice::default() });
     let options = CudaOptions { gpu: args.gpu, products, choice, plan_cache: PlanCache::default_path() };
     match CudaExec::open(embedded::images(), options) {
         Ok(mut exec) => {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::cublaslt::library::{CublasLtLibrary, LibraryError, PATH_VARIABLE};
-use crate::cuda::images::KernelImages;
+use crate::cuda::images::{KernelImage, KernelImages};
 use crate::cuda::system::{self, DriverVersion, GpuProperties};
 use crate::error::NoDevice;
 use crate::installed::Places;
@@ -36,8 +36,8 @@ pub struct Report {
     pub gpus: Result<Vec<GpuFinding>, String>,
     /// cuBLASLt, or why there is none.
     pub cublaslt: Result<CublasLtFinding, LibraryError>,
-    /// Compiled kernels: architecture, bytes of PTX, bytes of machine code.
-    pub kernels: Vec<(u32, usize, Option<usize>)>,
+    /// Compiled kernels: target, bytes of PTX, bytes of machine code.
+    pub kernels: Vec<(String, usize, Option<usize>)>,
     /// The compiler they were made with; why there are none where there are none.
     pub kernels_note: String,
     /// An assembler for machine code and register counts, used at build time only.
@@ -52,7 +52,7 @@ pub fn doctor(images: KernelImages) -> Report {
         Err(_) => Ok(Vec::new()),
     };
     let finding = |properties: GpuProperties| {
-        let image = images.choose(properties.capability).map(|image| format!("sm_{}", image.arch));
+        let image = images.choose(properties.capability).map(KernelImage::target);
         GpuFinding { properties, image }
     };
     Report {
@@ -63,7 +63,7 @@ pub fn doctor(images: KernelImages) -> Report {
         kernels: images
             .images
             .iter()
-            .map(|image| (image.arch, image.ptx.len(), image.cubin.map(<[u8]>::len)))
+            .map(|image| (image.target(), image.ptx.len(), image.cubin.map(<[u8]>::len)))
             .collect(),
         kernels_note: images.note.to_owned(),
         ptxas: Places::of_process().program("ptxas", &["cu13/bin", "cuda_nvcc/bin"]),
@@ -137,12 +137,12 @@ impl fmt::Display for Report {
         if self.kernels.is_empty() {
             writeln!(f, "kernels    none: {}", self.kernels_note)?;
         }
-        for (arch, ptx, cubin) in &self.kernels {
+        for (target, ptx, cubin) in &self.kernels {
             let code = match cubin {
                 Some(bytes) => format!("{bytes} bytes of machine code"),
                 None => "no machine code, the driver compiles the PTX at start".into(),
             };
-            writeln!(f, "kernels    sm_{arch}: {ptx} bytes of PTX, {code} ({})", self.kernels_note)?;
+            writeln!(f, "kernels    {target}: {ptx} bytes of PTX, {code} ({})", self.kernels_note)?;
         }
         match &self.ptxas {
             Some(path) => writeln!(f, "ptxas      {} (used when building)", path.display())?,
@@ -183,7 +183,7 @@ mod tests {
             driver: Ok(DriverVersion { cuda: 13_000, release: Some("580.159.04".into()) }),
             gpus: Ok(vec![gpu((9, 0), Ok("sm_90"))]),
             cublaslt: Ok(CublasLtFinding { path: "libcublasLt.so.13".into(), version: "13.0.2".into() }),
-            kernels: vec![(80, 1000, None), (90, 1100, Some(5000))],
+            kernels: vec![("sm_80".into(), 1000, None), ("sm_90".into(), 1100, Some(5000))],
             kernels_note: "rustc 1.96.0".into(),
             ptxas: None,
         }

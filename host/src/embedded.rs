@@ -12,11 +12,7 @@ mod generated {
 pub use generated::RESOURCES;
 
 static IMAGES: LazyLock<Vec<KernelImage>> = LazyLock::new(|| {
-    let image = |module: &generated::Module| KernelImage {
-        arch: module.arch.trim_start_matches("sm_").parse().unwrap_or(u32::MAX),
-        ptx: module.ptx,
-        cubin: module.cubin,
-    };
+    let image = |module: &generated::Module| KernelImage::new(module.arch, module.ptx, module.cubin);
     generated::MODULES.iter().map(image).collect()
 });
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use cuda_std::emulator::Emulator;
-use cuda_std::{Access, Buf, Kernel};
+use cuda_std::{Access, Buf, Kernel, KernelDecl};
 
 use crate::error::ExecError;
 use crate::exec::{Element, Epilogue, Exec, Lane, Memory, Product, Touch};
@@ -31,6 +31,8 @@ pub type EmulatedProduct = fn(&mut EmulatedExec, Lane, &Product) -> Result<(), E
 pub struct EmulatedExec {
     emulator: Emulator,
     blocks: HashMap<u64, Block>,
+    /// Their addresses in the order of allocation.
+    order: Vec<u64>,
     ledger: Ledger,
     history: History,
     /// Rules of the recording under way.
@@ -47,6 +49,7 @@ impl EmulatedExec {
         Self {
             emulator: Emulator::new(seed),
             blocks: HashMap::new(),
+            order: Vec::new(),
             ledger: Ledger::default(),
             history: History::default(),
             forks: None,
@@ -64,6 +67,17 @@ impl EmulatedExec {
     /// Launches so far, those inside products included.
     pub fn launches(&self) -> usize {
         self.launches
+    }
+
+    /// Label and bytes of every buffer, in the order of allocation.
+    pub fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        let sizes: HashMap<u64, (&str, u64)> =
+            self.ledger.blocks().map(|(address, b)| (address, (b.label.as_str(), b.bytes))).collect();
+        let contents = self.order.iter().filter_map(|address| {
+            let (label, bytes) = sizes.get(address)?;
+            Some((label.to_string(), self.bytes(*address, *bytes, "contents").ok()?.to_vec()))
+        });
+        contents.collect()
     }
 
     /// As a host that waits for the device: whatever is issued from now on comes after everything so far.
@@ -211,6 +225,11 @@ impl Exec for EmulatedExec {
         Ok(())
     }
 
+    /// The emulator has all kernels.
+    fn has(&self, _: &KernelDecl) -> bool {
+        true
+    }
+
     fn product(&mut self, lane: Lane, product: &Product) -> Result<(), ExecError> {
         lane.index()?;
         product.check()?;
@@ -261,6 +280,7 @@ impl Memory for EmulatedExec {
         let address = block.as_ptr() as u64;
         self.ledger.insert(address, label, bytes as u64);
         self.blocks.insert(address, block);
+        self.order.push(address);
         Ok(Buf::from_raw(address, len))
     }
 

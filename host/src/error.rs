@@ -10,6 +10,7 @@ use cuda_std::emulator::Fault;
 
 use crate::cublaslt::library::LibraryError;
 use crate::exec::Lane;
+use crate::room::{keys_of, size};
 
 /// Why a launch, a product, a copy, an allocation, a capture or a replay did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,10 @@ pub enum ExecError {
     NoDevice(#[from] NoDevice),
     /// The device has no room for a buffer.
     #[error(
-        "buffer `{label}`: no room for {bytes} bytes, {free} of {total} bytes of device memory are free ({source})"
+        "buffer `{label}`: no room for {bytes} bytes ({}), {free} of {total} bytes of device memory are free; reduce {} \
+         ({source})",
+        size(*bytes as u64),
+        keys_of(label)
     )]
     OutOfMemory {
         /// The buffer's label.
@@ -283,6 +287,9 @@ pub enum NoDevice {
     /// The driver is there and refuses to start.
     #[error("the NVIDIA driver does not start: {0}")]
     Driver(CudaError),
+    /// The driver does not know the kernels' PTX.
+    #[error("the NVIDIA driver is too old for this program, which needs one for CUDA 12 or newer: {0}")]
+    OldDriver(CudaError),
     /// The driver sees no GPU.
     #[error("the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES={visible})")]
     NoGpu {
@@ -377,6 +384,30 @@ mod tests {
         );
         let unknown = CudaError { name: String::new(), text: String::new(), subject: String::new(), ..error };
         assert_eq!(unknown.to_string(), "cuLaunchKernel failed: CUDA error 701");
+    }
+
+    #[test]
+    fn no_room_on_the_device_says_what_whose_and_what_to_reduce() {
+        let source = CudaError {
+            code: 2,
+            name: "CUDA_ERROR_OUT_OF_MEMORY".into(),
+            text: "out of memory".into(),
+            operation: "cuMemAlloc",
+            subject: String::new(),
+        };
+        let error = ExecError::OutOfMemory {
+            label: "replay.states".into(),
+            bytes: 3 << 30,
+            free: 1 << 30,
+            total: 2 << 30,
+            source: Box::new(source),
+        };
+        assert_eq!(
+            error.to_string(),
+            "buffer `replay.states`: no room for 3221225472 bytes (3.0 GiB), 1073741824 of 2147483648 bytes of device \
+             memory are free; reduce collect.capacity (or vaccine.capacity) (cuMemAlloc failed: \
+             CUDA_ERROR_OUT_OF_MEMORY (2), out of memory)"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use cuda_std::{Buf, Kernel};
+use cuda_std::{Buf, Kernel, KernelDecl};
 use settings::Precision;
 
 use crate::error::ExecError;
@@ -156,6 +156,8 @@ pub trait Exec {
         kernel: &K,
         touches: &[Touch],
     ) -> Result<(), ExecError>;
+    /// Whether it has the kernel: the image that was loaded for this GPU may be without one that needs another target.
+    fn has(&self, kernel: &KernelDecl) -> bool;
     /// Computes a product on a lane.
     fn product(&mut self, lane: Lane, product: &Product) -> Result<(), ExecError>;
     /// Everything issued on `lane` from now on waits for everything issued on `on` so far (fork and join).

@@ -15,5 +15,7 @@ pub mod installed;
 pub mod order;
 pub mod product;
 pub mod profile;
+pub mod room;
 pub mod step;
+pub mod tensors;
 pub mod train;

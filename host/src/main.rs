@@ -4,26 +4,32 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use host::cli::{Cli, Command};
-use host::commands;
+use host::commands::{self, Ending};
+use host::train::exit_code;
 
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
     let result = match Cli::parse().command {
         Command::Train(args) => commands::train(&args),
-        Command::Eval(args) => commands::eval(&args),
-        Command::Data(command) => commands::data::run(&command),
-        Command::Report(args) => commands::report::report(&args),
-        Command::Inspect(args) => commands::inspect::inspect(&args),
-        Command::Completions { shell } => commands::completions(shell),
-        Command::Profile(args) => commands::profile_command(&args),
-        Command::Doctor => commands::doctor_command(),
+        Command::Eval(args) => done(commands::eval(&args)),
+        Command::Data(command) => done(commands::data::run(&command)),
+        Command::Report(args) => done(commands::report::report(&args)),
+        Command::Inspect(args) => done(commands::inspect::inspect(&args)),
+        Command::Completions { shell } => done(commands::completions(shell)),
+        Command::Profile(args) => done(commands::profile_command(&args)),
+        Command::Doctor => done(commands::doctor_command()),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ending::Done) => ExitCode::SUCCESS,
+        Ok(Ending::Stopped(signal)) => ExitCode::from(u8::try_from(exit_code(signal)).unwrap_or(u8::MAX)),
         Err(error) => {
             host::train::progress::write_line(&format!("error: {}", host::error::chain(&error)));
             ExitCode::FAILURE
         }
     }
+}
+
+fn done(result: anyhow::Result<()>) -> anyhow::Result<Ending> {
+    result.map(|()| Ending::Done)
 }

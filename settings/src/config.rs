@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoints::Checkpoints;
 use crate::mamba::Mamba;
 use crate::model::ModelShape;
 use crate::parts::{
@@ -362,6 +363,8 @@ pub struct Config {
     pub market: Market,
     /// How the result is judged.
     pub report: Report,
+    /// What a run keeps of itself.
+    pub checkpoint: Checkpoints,
 }
 
 impl Config {
@@ -442,6 +445,21 @@ impl Config {
         base.try_into().map_err(|e: toml::de::Error| e.to_string())
     }
 
+    /// Checks everything that does not depend on the data, before it is loaded: with the widths that a market of
+    /// `bar_features` features a bar and `portfolio` others would fill in where they are 0.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn check_before_data(&self, bar_features: usize, portfolio: usize) -> Result<(), ConfigError> {
+        let mut filled = self.clone();
+        if self.model.window == 0 && self.model.bar_features == 0 && self.model.state == 0 {
+            filled.model.window = self.market.window;
+            filled.model.bar_features = bar_features;
+            filled.model.state = self.market.window.saturating_mul(bar_features).saturating_add(portfolio);
+        }
+        filled.check()
+    }
+
     /// Checks values and combinations; the model's state width and window must be filled in.
     ///
     /// # Errors
@@ -461,6 +479,14 @@ impl Config {
         at_least("train.batch", self.train.batch, 1, 1 << 17)?;
         at_least("train.epochs", self.train.epochs, 1, 1 << 20)?;
         at_least("train.train_steps", self.train.train_steps, 1, 1 << 24)?;
+        // What TOML has room for, in which a run keeps its configuration.
+        if i64::try_from(self.train.seed).is_err() {
+            return Err(ConfigError::Invalid(format!(
+                "train.seed = {}: expected 0 to {}",
+                self.train.seed,
+                i64::MAX
+            )));
+        }
         at_least("train.max_nonfinite", self.train.max_nonfinite as usize, 1, 1 << 30)?;
         at_least("collect.environments", self.collect.environments, 1, 1 << 20)?;
         at_least("collect.steps", self.collect.steps, 1, 1 << 20)?;
@@ -475,6 +501,7 @@ impl Config {
             )));
         }
         self.replay.check(self)?;
+        self.checkpoint.check()?;
         self.report.check()?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
@@ -500,6 +527,9 @@ impl Config {
 fn set_table(set: &str) -> Result<toml::Table, String> {
     let (key, value) = set.split_once('=').ok_or("expected key=value, for example train.batch=512")?;
     let (key, value) = (key.trim(), value.trim());
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) && value.parse::<i64>().is_err() {
+        return Err(format!("{value} is larger than the largest integer, {}", i64::MAX));
+    }
     let parsed = toml::from_str::<toml::Table>(&format!("value = {value}"))
         .ok()
         .and_then(|mut table| table.remove("value"))
@@ -553,6 +583,39 @@ mod tests {
         let wrong = sets(&["train.batch=many"]).unwrap_err().to_string();
         assert!(wrong.contains("--set train.batch=many") && wrong.contains("batch"), "{wrong}");
         assert!(sets(&["train.batch"]).unwrap_err().to_string().contains("key=value"));
+    }
+
+    #[test]
+    fn integers_beyond_those_of_toml_are_called_too_large() {
+        let message = sets(&["train.seed=9223372036854775808"]).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "--set train.seed=9223372036854775808: 9223372036854775808 is larger than the largest integer, \
+             9223372036854775807"
+        );
+        assert_eq!(sets(&["train.seed=9223372036854775807"]).unwrap().train.seed, u64::MAX / 2);
+        // As the option --seed sets it.
+        let mut config = Config::default();
+        (config.model.state, config.train.seed) = (80, u64::MAX);
+        let message = config.check().unwrap_err().to_string();
+        assert_eq!(message, "train.seed = 18446744073709551615: expected 0 to 9223372036854775807");
+    }
+
+    #[test]
+    fn what_needs_no_data_is_checked_before_it_is_loaded() {
+        let config = sets(&["replay.n_step=0"]).unwrap();
+        let message = config.check_before_data(9, 8).unwrap_err().to_string();
+        assert_eq!(message, "replay.n_step = 0: expected 1 to 64");
+        for (low, high, expected) in [
+            ("10", "10", "model.v_min = 10, model.v_max = 10: expected finite v_min < v_max"),
+            ("-1e30", "1e30", "expected values between -1000000 and 1000000"),
+            ("999999.9", "1000000", "the atoms are too close to each other"),
+        ] {
+            let config = sets(&[&format!("model.v_min={low}"), &format!("model.v_max={high}")]).unwrap();
+            let message = config.check_before_data(9, 8).unwrap_err().to_string();
+            assert!(message.starts_with("model.v_min = ") && message.contains(expected), "{message}");
+        }
+        sets(&["attention.enabled=true", "model.v_min=-0.5"]).unwrap().check_before_data(9, 8).unwrap();
     }
 
     #[test]

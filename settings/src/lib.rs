@@ -4,7 +4,9 @@
 //! of the main network lies), `flat` (the one buffer of all networks), `config` (what a user may set), `parts`
 //! (what may stand beside the C51 loss) and `replay` (sampling and n-step returns).
 
+pub mod checkpoints;
 pub mod config;
+pub mod effect;
 pub mod flat;
 pub mod mamba;
 pub mod model;
@@ -15,6 +17,7 @@ pub mod replay;
 pub mod report;
 pub mod schedule;
 
+pub use checkpoints::{Checkpoints, Difference};
 pub use config::{BarSide, Collect, Config, ConfigError, Data, Market, Optimizer, Precision, Split, Train};
 pub use flat::{Flat, Group, Segment};
 pub use mamba::Mamba;

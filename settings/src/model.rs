@@ -9,6 +9,9 @@ pub const MAX_ACTIONS: usize = 64;
 /// Most atoms of the value distribution (four per lane of a warp).
 pub const MAX_ATOMS: usize = 128;
 
+/// Largest value that a support may reach: beyond it squared gradients leave single precision.
+pub const MAX_VALUE: f32 = 1e6;
+
 /// What the hidden layer of every head is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -156,6 +159,20 @@ impl ModelShape {
             return Err(format!(
                 "model.v_min = {}, model.v_max = {}: expected finite v_min < v_max",
                 self.v_min, self.v_max
+            ));
+        }
+        let (low, high) = (self.v_min, self.v_max);
+        if low.abs().max(high.abs()) > MAX_VALUE {
+            return Err(format!(
+                "model.v_min = {low}, model.v_max = {high}: expected values between -{MAX_VALUE} and {MAX_VALUE}"
+            ));
+        }
+        // Sixteen steps of the coarsest f32 in between: below that, atoms fall together.
+        if self.dz() < 16.0 * f32::EPSILON * low.abs().max(high.abs()) {
+            return Err(format!(
+                "model.v_min = {low}, model.v_max = {high}, model.atoms = {}: the atoms are too close to each other for \
+                 single precision",
+                self.atoms
             ));
         }
         if !(self.leaky_slope.is_finite() && (0.0..1.0).contains(&self.leaky_slope)) {

@@ -3,8 +3,12 @@
 mod check;
 mod completions;
 mod data;
+mod errors;
 mod inspect;
 mod report;
+#[path = "../resumable/mod.rs"]
+mod resumable;
+mod resume;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

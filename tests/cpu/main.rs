@@ -5,7 +5,9 @@ mod coverage;
 mod host_replay;
 #[path = "../kernels/mod.rs"]
 mod kernels;
+mod mutated;
 mod recorded;
+mod resumed;
 
 use host::emulated::EmulatedExec;
 use kernels::{Backend, Outcome};

@@ -313,6 +313,7 @@ fn the_compilers_log_is_part_of_the_error() {
     use host::cuda::{KernelImage, KernelImages};
     static BROKEN: [KernelImage; 1] = [KernelImage {
         arch: 80,
+        exact: false,
         ptx: ".version 7.8\n.target sm_80\n.address_size 64\nnonsense here;\n",
         cubin: None,
     }];

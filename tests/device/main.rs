@@ -5,6 +5,11 @@ mod cublaslt;
 mod graph;
 #[path = "../kernels/mod.rs"]
 mod kernels;
+mod refused;
+#[path = "../resumable/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]
+mod resumable;
+mod resumed;
 mod same_bits;
 mod step;
 

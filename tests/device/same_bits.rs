@@ -7,7 +7,7 @@
 
 use std::any::TypeId;
 
-use cuda_std::{Buf, Kernel};
+use cuda_std::{Buf, Kernel, KernelDecl};
 use host::emulated::EmulatedExec;
 use host::error::ExecError;
 use host::exec::{Element, Exec, Lane, Memory, Product, Touch};
@@ -38,6 +38,10 @@ impl<B: Exec> Exec for Recording<B> {
         touches: &[Touch],
     ) -> Result<(), ExecError> {
         self.inner.launch_touching(lane, kernel, touches)
+    }
+
+    fn has(&self, kernel: &KernelDecl) -> bool {
+        self.inner.has(kernel)
     }
 
     fn product(&mut self, lane: Lane, product: &Product) -> Result<(), ExecError> {

@@ -5,6 +5,7 @@
 #[path = "../../gpu/tests/iqn/case.rs"]
 mod case;
 
+use cuda_std::Kernel;
 use gpu::action;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::Gradients;
@@ -281,3 +282,28 @@ body!(
     [IqnPackHalfSmall, IqnPackHalfMedium, IqnPackHalfLarge],
     [IqnReduceHalfSmall, IqnReduceHalfMedium, IqnReduceHalfLarge]
 );
+
+/// The kernels of warpgroups, where the back end has them.
+pub fn bf16_groups<B: Backend>(b: &mut B) -> Outcome {
+    let r = Rounding::Bf16;
+    if !b.has(&iqn::IqnLossBf16GroupSmall::DECL) {
+        println!("skipped: {} is not in the kernel image of this GPU", iqn::IqnLossBf16GroupSmall::DECL.name);
+        return Ok(());
+    }
+    type SmallPack = iqn::IqnPackHalfSmall;
+    type MediumPack = iqn::IqnPackHalfMedium;
+    loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, ODD, 4)?;
+    loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, UNEVEN, 2)?;
+    loss::<B, iqn::IqnLossBf16GroupMedium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, UNEVEN, 3)?;
+    target::<B, iqn::IqnTargetBf16GroupSmall>(b, r, ODD, 1)?;
+    target::<B, iqn::IqnTargetBf16GroupMedium>(b, r, UNEVEN, 2)?;
+    if B::FULL_SIZE {
+        let many = Dims { batch: 97, ..DEFAULTS };
+        loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 132)?;
+        loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 5)?;
+        loss::<B, iqn::IqnLossBf16GroupMedium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, WIDE, 1)?;
+        target::<B, iqn::IqnTargetBf16GroupSmall>(b, r, many, 132)?;
+        target::<B, iqn::IqnTargetBf16GroupMedium>(b, r, WIDE, 1)?;
+    }
+    Ok(())
+}

@@ -6,3 +6,4 @@ mod panic;
 pub mod shared;
 pub mod thread;
 pub mod warp;
+pub mod warpgroup;

@@ -8,11 +8,12 @@ use core::marker::PhantomData;
 
 use crate::buffer::In;
 
-global_asm!(".extern .shared .align 16 .b8 cuda_std_dynamic_shared[];");
+// Tiles that `warpgroup` reads begin at multiples of 1,024 bytes.
+global_asm!(".extern .shared .align 1024 .b8 cuda_std_dynamic_shared[];");
 
 /// Shared address of the block's dynamic shared memory.
 #[inline(always)]
-fn base() -> u32 {
+pub(super) fn base() -> u32 {
     let address: u32;
     // SAFETY: takes the address of a symbol.
     unsafe {

@@ -5,12 +5,18 @@ use crate::emulator::sync::{Exchange, Operation};
 
 /// Lanes of a warp.
 pub const LANES: usize = 32;
+/// Threads of a warpgroup.
+pub const GROUP_THREADS: usize = 4 * LANES;
 
 /// Replaces the operands of all lanes by their results. All lanes are at the same operation.
 pub fn complete(lanes: &mut [Thread]) {
+    // A warpgroup's threads compute their own elements when they go on.
+    if lanes.len() > LANES {
+        return;
+    }
     let exchanges: [Exchange; LANES] = std::array::from_fn(|lane| lanes[lane].exchange);
     match exchanges[0].operation {
-        Operation::BlockBarrier | Operation::WarpBarrier => {}
+        Operation::BlockBarrier | Operation::WarpBarrier | Operation::GroupProduct => {}
         Operation::ShuffleXor => shuffle(lanes, &exchanges, |lane, mask| lane ^ mask as usize),
         Operation::ShuffleDown => {
             shuffle(lanes, &exchanges, |lane, delta| lane.saturating_add(delta as usize))
@@ -23,6 +29,7 @@ pub fn complete(lanes: &mut [Thread]) {
         Operation::MmaTf32 => mma(lanes, &exchanges, tf32_operands),
         Operation::MmaBf16 => mma(lanes, &exchanges, bf16_operands),
         Operation::MatrixRows => matrix_rows(lanes, &exchanges),
+        Operation::QuadRows => quad_rows(lanes, &exchanges),
     }
 }
 
@@ -45,6 +52,15 @@ fn matrix_rows(lanes: &mut [Thread], exchanges: &[Exchange; LANES]) {
         };
         for matrix in 0..4 {
             thread.exchange.words[matrix] = exchanges[8 * matrix + row].words[0];
+        }
+    }
+}
+
+/// Every lane takes four words of each of the lanes with the same lane / 4.
+fn quad_rows(lanes: &mut [Thread], exchanges: &[Exchange; LANES]) {
+    for (lane, thread) in lanes.iter_mut().enumerate() {
+        for (t, words) in thread.quad.iter_mut().enumerate() {
+            words.copy_from_slice(&exchanges[lane / 4 * 4 + t].words[..4]);
         }
     }
 }

@@ -33,7 +33,11 @@ pub enum State {
 pub struct Thread {
     pub state: State,
     pub exchange: Exchange,
+    /// What [`crate::emulator::sync::quad`] gives the thread.
+    pub quad: [[u32; 4]; 4],
     pub copies: Copies,
+    /// How often it has made its writes to shared memory visible to products.
+    pub published: u32,
     /// Switches back to the scheduler; set when the coroutine starts.
     pub yielder: *const Yielder<(), ()>,
 }

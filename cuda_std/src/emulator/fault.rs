@@ -85,7 +85,7 @@ pub enum Fault {
         elsewhere: Elsewhere,
     },
     /// A lane waits at a warp operation that another lane of the warp does not reach.
-    #[error("{at} waits at a {operation}, but thread {missing} of the warp {elsewhere}")]
+    #[error("{at} waits at a {operation}, but thread {missing} {elsewhere}")]
     WarpNotConverged {
         /// The waiting lane and the operation's line.
         at: Site,
@@ -195,6 +195,21 @@ pub enum Fault {
         copy_thread: u32,
         /// Where it started it.
         copy: Place,
+        /// Byte offset in the block's shared memory.
+        byte: u32,
+    },
+    /// A warpgroup's product reads shared memory that its writer has not published since the write: the tensor cores may
+    /// read what was there before.
+    #[error(
+        "{at}: product of shared byte {byte}, which thread {writer} wrote at {write} and has not published since"
+    )]
+    NotPublished {
+        /// The product.
+        at: Site,
+        /// The thread that wrote.
+        writer: u32,
+        /// Where it wrote, or started the copy.
+        write: Place,
         /// Byte offset in the block's shared memory.
         byte: u32,
     },

@@ -1,6 +1,7 @@
 //! Runs launches: blocks in seeded order, and in each block the next runnable thread drawn from the seed.
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
@@ -8,7 +9,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 
 use crate::emulator::alias::Aliases;
-use crate::emulator::collective::{self, LANES};
+use crate::emulator::collective::{self, GROUP_THREADS, LANES};
 use crate::emulator::context::{Context, Running, State, Thread, Unwind};
 use crate::emulator::fault::{Elsewhere, Fault, Place, Site};
 use crate::emulator::global::GlobalMemory;
@@ -85,7 +86,9 @@ impl Emulator {
         let threads = || Thread {
             state: State::Ready,
             exchange: Exchange::NONE,
+            quad: [[0; 4]; 4],
             copies: Copies::default(),
+            published: 0,
             yielder: ptr::null(),
         };
         let mut context = Box::new(Context {
@@ -294,16 +297,18 @@ impl<K: Kernel> Launch<'_, K> {
         Ok(())
     }
 
-    /// A lane has come to a warp operation: the last of the warp completes it.
+    /// A lane has come to a warp operation: the last of the warp, or warpgroup, completes it.
     fn join_warp(&mut self, block: &mut Block, thread: u32) -> Result<(), Fault> {
         let warp = thread as usize / LANES;
         block.in_warp[warp] += 1;
-        if block.in_warp[warp] < LANES {
+        let context = self.context();
+        let lanes = together(&context.threads[thread as usize], thread as usize);
+        let (first, warps) = (lanes.start, lanes.start / LANES..lanes.end / LANES);
+        // A warpgroup of which the block has no fourth warp never comes together.
+        let here = |warp| block.in_warp.get(warp) == Some(&LANES);
+        if !(here(warp) && warps.clone().all(here)) {
             return Ok(());
         }
-        let context = self.context();
-        let first = warp * LANES;
-        let lanes = first..first + LANES;
         if let Some(missing) =
             lanes.clone().find(|t| !same_operation(&context.threads[first], &context.threads[*t]))
         {
@@ -314,7 +319,7 @@ impl<K: Kernel> Launch<'_, K> {
             context.clock.warp_barrier(warp);
         }
         self.stats.warp_operations += 1;
-        block.in_warp[warp] = 0;
+        block.in_warp[warps].fill(0);
         block.ready.extend(lanes.map(|t| t as u32));
         Ok(())
     }
@@ -325,12 +330,12 @@ impl<K: Kernel> Launch<'_, K> {
         let context = self.context();
         let threads = &context.threads;
         if let Some(waiting) = threads.iter().position(|t| matches!(t.state, State::Warp(_))) {
-            let first = waiting / LANES * LANES;
-            let missing = (first..first + LANES).find(|t| match threads.get(*t) {
+            let lanes = together(&threads[waiting], waiting);
+            let missing = lanes.clone().find(|t| match threads.get(*t) {
                 Some(thread) => !same_operation(&threads[waiting], thread),
                 None => true,
             });
-            let missing = missing.unwrap_or(first + LANES);
+            let missing = missing.unwrap_or(lanes.end);
             let elsewhere = threads.get(missing).map_or(Elsewhere::Absent, elsewhere);
             return not_converged(context, waiting, missing as u32, elsewhere);
         }
@@ -357,9 +362,21 @@ struct Block {
     finished: usize,
 }
 
+/// The threads that do a warp operation together: the warp's or the warpgroup's.
+fn together(waiting: &Thread, thread: usize) -> Range<usize> {
+    let threads = if waiting.exchange.operation == Operation::GroupProduct { GROUP_THREADS } else { LANES };
+    let first = thread / threads * threads;
+    first..first + threads
+}
+
+/// Whether two threads wait for the same; the threads of a warpgroup also name the same operands.
 fn same_operation(a: &Thread, b: &Thread) -> bool {
+    let (x, y) = (&a.exchange, &b.exchange);
     match (a.state, b.state) {
-        (State::Warp(at), State::Warp(other)) => at == other && a.exchange.operation == b.exchange.operation,
+        (State::Warp(at), State::Warp(other)) => {
+            let operands = x.operation != Operation::GroupProduct || x.words[..4] == y.words[..4];
+            at == other && x.operation == y.operation && operands
+        }
         _ => false,
     }
 }

@@ -12,12 +12,14 @@ struct Word {
     copying: bool,
     /// The last write; of an earlier block when nothing has written it in this one.
     write: Record,
+    /// How often the writing thread had published its writes before.
+    published: u32,
     /// The reads since.
     reads: Recent,
 }
 
 impl Word {
-    const NONE: Word = Word { copying: false, write: Record::NONE, reads: Recent::NONE };
+    const NONE: Word = Word { copying: false, write: Record::NONE, published: 0, reads: Recent::NONE };
 }
 
 /// Why an access is wrong.
@@ -74,7 +76,8 @@ impl SharedMemory {
         Ok(self.values[word as usize])
     }
 
-    /// Writes a word; `None` begins an asynchronous copy into it, which [`SharedMemory::land`] ends.
+    /// Writes a word by a thread that has published its writes so often; `None` begins an asynchronous copy into it, which
+    /// [`SharedMemory::land`] ends.
     #[inline]
     pub fn write(
         &mut self,
@@ -82,6 +85,7 @@ impl SharedMemory {
         word: u32,
         value: Option<u32>,
         thread: u32,
+        published: u32,
         at: &'static Location<'static>,
     ) -> Result<(), Conflict> {
         let write = clock.record(thread, at);
@@ -96,17 +100,24 @@ impl SharedMemory {
             return Err(Conflict::Race(AccessKind::Read, *read));
         }
         // Whatever is ordered after this write is ordered after the reads before it: they can be forgotten.
-        *state = Word { copying: value.is_none(), write, reads: Recent::NONE };
+        *state = Word { copying: value.is_none(), write, published, reads: Recent::NONE };
         if let Some(value) = value {
             self.values[word as usize] = value;
         }
         Ok(())
     }
 
+    /// The last write of a word, and how often its thread had published before.
+    pub fn writer(&self, word: u32) -> (Record, u32) {
+        let state = &self.words[word as usize];
+        (state.write, state.published)
+    }
+
     /// An asynchronous copy by `thread` arrives: from now on its line counts as an ordinary write.
-    pub fn land(&mut self, clock: &Clock, word: u32, value: u32, thread: u32) {
+    pub fn land(&mut self, clock: &Clock, word: u32, value: u32, thread: u32, published: u32) {
         let state = &mut self.words[word as usize];
         state.copying = false;
+        state.published = published;
         state.write = clock.record(thread, state.write.at);
         self.values[word as usize] = value;
     }
@@ -138,7 +149,7 @@ mod tests {
             let (mut memory, mut clock) = (SharedMemory::new(4), Clock::new(64));
             clock.begin_block();
             // Initialised in an earlier epoch, so that only races are in question.
-            assert!(memory.write(&clock, 0, Some(0), 0, at).is_ok());
+            assert!(memory.write(&clock, 0, Some(0), 0, 0, at).is_ok());
             clock.block_barrier();
             let mut history: Vec<(bool, Record)> = Vec::new();
             let mut rest = code;
@@ -162,7 +173,7 @@ mod tests {
                     .iter()
                     .any(|(wrote, earlier)| (*wrote || write) && earlier.races_in_block(&record));
                 let found = if write {
-                    memory.write(&clock, 0, Some(1), thread, at).err()
+                    memory.write(&clock, 0, Some(1), thread, 0, at).err()
                 } else {
                     memory.read(&clock, 0, thread, at).err()
                 };

@@ -63,10 +63,39 @@ pub fn read(word: u32, at: At) -> u32 {
     }
 }
 
+/// Reads a word as a warpgroup's product does: whoever wrote it must have published it since.
+#[inline(always)]
+pub fn read_for_product(word: u32, at: At) -> u32 {
+    check_view(word.saturating_mul(4), 4, 4, at);
+    let value = read(word, at);
+    let writer = context::with(|c| {
+        let (writer, published) = c.shared.writer(word);
+        (c.threads[writer.thread as usize].published == published).then_some(writer)
+    });
+    if let Some(writer) = writer {
+        context::raise(|c| Fault::NotPublished {
+            at: c.site(at),
+            writer: writer.thread,
+            write: writer.at.into(),
+            byte: 4 * word,
+        });
+    }
+    value
+}
+
+/// The running thread publishes what it has written so far.
+pub fn publish() {
+    context::with(|c| c.threads[c.thread as usize].published += 1);
+}
+
 /// Writes a word.
 #[inline(always)]
 pub fn write(word: u32, value: u32, at: At) {
-    if let Err(conflict) = context::with(|c| c.shared.write(&c.clock, word, Some(value), c.thread, at)) {
+    let written = context::with(|c| {
+        let published = c.threads[c.thread as usize].published;
+        c.shared.write(&c.clock, word, Some(value), c.thread, published, at)
+    });
+    if let Err(conflict) = written {
         raise(conflict, AccessKind::Write, word, at);
     }
 }
@@ -126,7 +155,9 @@ pub fn copy_async(word: u32, count: u32, src: In<f32>, src_i: u32, bytes: u32, a
     }
     for e in 0..count {
         let value = if 4 * e < bytes { copied(src, src_i, e, count, at) } else { 0 };
-        if let Err(conflict) = context::with(|c| c.shared.write(&c.clock, word + e, None, c.thread, at)) {
+        // Of the copy's landing it matters whether it has been published.
+        let written = context::with(|c| c.shared.write(&c.clock, word + e, None, c.thread, 0, at));
+        if let Err(conflict) = written {
             raise(conflict, AccessKind::Write, word + e, at);
         }
         context::with(|c| c.copies().open.push(Pending { word: word + e, value }));
@@ -157,7 +188,8 @@ pub fn copy_wait(under_way: usize) {
         let thread = c.thread;
         while c.copies().groups.len() > under_way {
             for Pending { word, value } in c.copies().groups.pop_front().unwrap_or_default() {
-                c.shared.land(&c.clock, word, value, thread);
+                let published = c.threads[thread as usize].published;
+                c.shared.land(&c.clock, word, value, thread, published);
             }
         }
     });

@@ -23,6 +23,8 @@ pub enum Operation {
     MmaTf32,
     MmaBf16,
     MatrixRows,
+    GroupProduct,
+    QuadRows,
 }
 
 impl fmt::Display for Operation {
@@ -40,6 +42,7 @@ impl fmt::Display for Operation {
             Operation::MmaTf32 => "tf32 matrix product",
             Operation::MmaBf16 => "bf16 matrix product",
             Operation::MatrixRows => "load of matrices",
+            Operation::GroupProduct | Operation::QuadRows => "product of a warpgroup",
         })
     }
 }
@@ -56,7 +59,11 @@ impl Operation {
             Operation::WarpBarrier | Operation::Ballot | Operation::Any | Operation::All => {
                 ("votes", decl.votes)
             }
-            Operation::MmaTf32 | Operation::MmaBf16 | Operation::MatrixRows => ("mmas", decl.mmas),
+            Operation::MmaTf32
+            | Operation::MmaBf16
+            | Operation::MatrixRows
+            | Operation::GroupProduct
+            | Operation::QuadRows => ("mmas", decl.mmas),
         }
     }
 }
@@ -102,6 +109,12 @@ pub fn collective(
         let words = &context.threads[context.thread as usize].exchange.words;
         [words[0], words[1], words[2], words[3]]
     })
+}
+
+/// Waits for the warp and returns the first four words of each of the lanes 4 (lane / 4) to 4 (lane / 4) + 3.
+pub fn quad(words: &[u32; 4], at: &'static Location<'static>) -> [[u32; 4]; 4] {
+    collective(Operation::QuadRows, 0, words, at);
+    context::with(|context| context.threads[context.thread as usize].quad)
 }
 
 /// Lets the running thread wait as `prepare` says, if its kernel declares such an operation.

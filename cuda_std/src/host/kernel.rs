@@ -39,8 +39,10 @@ pub struct KernelDecl {
     pub shuffles: u32,
     /// Most votes (`vote.sync`) and warp barriers (`bar.warp.sync`) in the PTX entry.
     pub votes: u32,
-    /// Most matrix products (`mma.sync`) in the PTX entry.
+    /// Most matrix products (`mma.sync`, `wgmma`) and loads of matrices in the PTX entry.
     pub mmas: u32,
+    /// The one target, as `sm_90a`, for which the kernel is compiled; else for all.
+    pub only: Option<&'static str>,
     /// Parameters in order.
     pub params: &'static [Param],
     /// Source file of the kernel.

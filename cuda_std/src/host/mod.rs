@@ -6,3 +6,4 @@ pub mod kernel;
 pub mod shared;
 pub mod thread;
 pub mod warp;
+pub mod warpgroup;

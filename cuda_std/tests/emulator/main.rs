@@ -9,6 +9,7 @@ mod copies;
 mod launches;
 mod math;
 mod races;
+mod warpgroups;
 mod warps;
 
 use cuda_std::Kernel;

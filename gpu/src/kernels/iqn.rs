@@ -24,6 +24,11 @@
 //! Kernels are named `iqn_WHAT_ARITHMETIC_SIZE`. Arithmetic as in `gemm`: `fp32` is IEEE; `tf32` and `bf16` round the
 //! operands of the six products (not the loss or dh); bias gradients sum the rounded operands. Sizes: see [`TileSize`];
 //! [`choose`] picks one. `iqn_pack_*` of the weights come first (`half` for `bf16`), `iqn_reduce_*` last.
+//!
+//! `iqn_*_group_*` do what the kernels without the word do, for bf16 and the two smaller sizes, by the tensor-core
+//! instruction of warpgroups (see `group`), which only GPUs of compute capability 9.0 have: the image of target sm_90a holds
+//! them beside the others. They take the same packed weights; their planes are as large, in an order of their own. The two
+//! add a product's terms in different orders: their results differ by f32's rounding, and by the operands that it tips over.
 
 use cuda_std::prelude::*;
 
@@ -34,26 +39,38 @@ mod tile;
 #[macro_use]
 mod product;
 mod backward;
+mod bf16;
 mod forward;
 mod fp32;
+// Off the target that has the instruction nothing of it is used.
+#[cfg_attr(all(target_arch = "nvptx64", not(target_feature = "sm_90a")), allow(unused))]
+mod group;
 mod loss;
+mod memory;
 mod pack;
+mod plane;
 mod reduce;
 mod target;
+mod trunk;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod launch;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
 
+use bf16::Bf16;
 use forward::{Head, Taus};
 use fp32::Fp32;
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+use group::Bf16Groups;
 use loss::Loss;
-use product::{Bf16, Tf32};
+use product::Tf32;
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+use size::{GroupMedium, GroupSmall};
 use size::{HalfLarge, HalfMedium, HalfSmall, Large, Medium, Small};
-#[cfg(not(target_arch = "nvptx64"))]
-use size::{Memory, Size};
 use target::Target;
+#[cfg(not(target_arch = "nvptx64"))]
+use {memory::Memory, size::Size};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
@@ -114,7 +131,7 @@ macro_rules! pack_kernels {
 }
 
 macro_rules! target_kernels {
-    ($($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident;)*) => { $(
+    ($($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident $(only $only:literal)?;)*) => { $(
         /// Greedy actions and their quantiles; see the module.
         ///
         /// `mode`: [`SELECT_AND_GATHER`] writes `greedy` [B] (one byte a branch) and `next` [B, D, N'];
@@ -128,6 +145,7 @@ macro_rules! target_kernels {
             shared = Memory::<$size>::BYTES,
             barriers = 8,
             mmas = launch::target_mmas::<$arithmetic, $size>(),
+            $(only = $only,)?
             requires(
                 launch::head_fits::<$size>(
                     batch, trunk, cosines, hidden, outputs, vectors, h.buf(), packed.buf(),
@@ -185,7 +203,7 @@ macro_rules! target_kernels {
         #[cfg(not(target_arch = "nvptx64"))]
         impl TargetKernel for $launch {
             type Pack = $pack;
-            const ARITHMETIC: Arithmetic = Arithmetic::$arithmetic;
+            const ARITHMETIC: Arithmetic = <$arithmetic as product::Arithmetic>::KIND;
             const SIZE: TileSize = TileSize::$tile;
 
             fn new(shape: &Shape, head: &HeadBuffers, more: &TargetArguments) -> $launch {
@@ -220,7 +238,9 @@ macro_rules! target_kernels {
 }
 
 macro_rules! loss_kernels {
-    ($($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident $reduce:ident;)*) => { $(
+    (
+        $($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident $reduce:ident $(only $only:literal)?;)*
+    ) => { $(
         /// Loss of each sample [B] (not weighted), its weighted mean's gradient with respect to h [B, H2], and the
         /// blocks' parts of the parameters' gradients, `blocks` planes of [`TileSize::plane`] floats; see the module.
         ///
@@ -235,6 +255,7 @@ macro_rules! loss_kernels {
             barriers = 16,
             shuffles = launch::loss_shuffles::<$arithmetic, $size>(),
             mmas = launch::loss_mmas::<$arithmetic, $size>(),
+            $(only = $only,)?
             requires(
                 launch::head_fits::<$size>(
                     batch, trunk, cosines, hidden, outputs, vectors, h.buf(), packed.buf(),
@@ -314,7 +335,7 @@ macro_rules! loss_kernels {
         impl LossKernel for $launch {
             type Pack = $pack;
             type Reduce = $reduce;
-            const ARITHMETIC: Arithmetic = Arithmetic::$arithmetic;
+            const ARITHMETIC: Arithmetic = <$arithmetic as product::Arithmetic>::KIND;
             const SIZE: TileSize = TileSize::$tile;
 
             fn new(shape: &Shape, head: &HeadBuffers, more: &LossArguments) -> $launch {
@@ -356,13 +377,14 @@ macro_rules! loss_kernels {
 }
 
 macro_rules! reduce_kernels {
-    ($($name:ident $launch:ident $size:ident;)*) => { $(
+    ($($name:ident $launch:ident $size:ident $(only $only:literal)?;)*) => { $(
         /// The parameters' gradients: sums of `blocks` planes that a loss kernel of this size wrote; see `reduce`.
         #[kernel(
             block = 256,
             grid = launch::plane::<$size>(trunk, outputs).div_ceil(reduce::FLOATS_PER_BLOCK as u64) as u32,
             shared = 4 * 4 * reduce::FLOATS_PER_BLOCK,
             barriers = 1,
+            $(only = $only,)?
             requires(
                 launch::head_size::<$size>(trunk, cosines, hidden, outputs),
                 blocks >= 1,
@@ -440,6 +462,8 @@ target_kernels! {
     iqn_target_bf16_small IqnTargetBf16Small Bf16 HalfSmall Small IqnPackHalfSmall;
     iqn_target_bf16_medium IqnTargetBf16Medium Bf16 HalfMedium Medium IqnPackHalfMedium;
     iqn_target_bf16_large IqnTargetBf16Large Bf16 HalfLarge Large IqnPackHalfLarge;
+    iqn_target_bf16_group_small IqnTargetBf16GroupSmall Bf16Groups GroupSmall Small IqnPackHalfSmall only "sm_90a";
+    iqn_target_bf16_group_medium IqnTargetBf16GroupMedium Bf16Groups GroupMedium Medium IqnPackHalfMedium only "sm_90a";
 }
 
 loss_kernels! {
@@ -452,6 +476,10 @@ loss_kernels! {
     iqn_loss_bf16_small IqnLossBf16Small Bf16 HalfSmall Small IqnPackHalfSmall IqnReduceHalfSmall;
     iqn_loss_bf16_medium IqnLossBf16Medium Bf16 HalfMedium Medium IqnPackHalfMedium IqnReduceHalfMedium;
     iqn_loss_bf16_large IqnLossBf16Large Bf16 HalfLarge Large IqnPackHalfLarge IqnReduceHalfLarge;
+    iqn_loss_bf16_group_small IqnLossBf16GroupSmall Bf16Groups GroupSmall Small IqnPackHalfSmall IqnReduceGroupSmall
+        only "sm_90a";
+    iqn_loss_bf16_group_medium IqnLossBf16GroupMedium Bf16Groups GroupMedium Medium IqnPackHalfMedium IqnReduceGroupMedium
+        only "sm_90a";
 }
 
 reduce_kernels! {
@@ -461,4 +489,6 @@ reduce_kernels! {
     iqn_reduce_half_small IqnReduceHalfSmall HalfSmall;
     iqn_reduce_half_medium IqnReduceHalfMedium HalfMedium;
     iqn_reduce_half_large IqnReduceHalfLarge HalfLarge;
+    iqn_reduce_group_small IqnReduceGroupSmall GroupSmall only "sm_90a";
+    iqn_reduce_group_medium IqnReduceGroupMedium GroupMedium only "sm_90a";
 }

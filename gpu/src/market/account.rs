@@ -128,3 +128,22 @@ impl Account {
         };
     }
 }
+
+/// Whether saved counters `[ACCOUNT_COUNTERS, environments]` stand on bars of a table of `bars` bars: the environment
+/// reads prices by them without another look.
+///
+/// # Errors
+/// [`MarketError::TooLarge`](super::MarketError::TooLarge) for the first bar that is behind the last one.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn check_counters(counters: &[u32], environments: usize, bars: usize) -> Result<(), super::MarketError> {
+    // t, start, end; the planned end may lie behind the data.
+    let positions = counters.iter().take(3 * environments);
+    match positions.into_iter().find(|&&bar| bar as usize >= bars) {
+        Some(&bar) => Err(super::MarketError::TooLarge {
+            what: "bar of an account",
+            got: bar as usize,
+            most: bars.saturating_sub(1),
+        }),
+        None => Ok(()),
+    }
+}

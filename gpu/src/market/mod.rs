@@ -31,6 +31,9 @@ pub(crate) use view::{FeatureBuffers, PriceBuffer, RunBuffers, TimeBuffer, ring_
 pub use view::{Features, Prices, Runs, Times};
 
 #[cfg(not(target_arch = "nvptx64"))]
+pub use account::check_counters;
+
+#[cfg(not(target_arch = "nvptx64"))]
 mod error;
 #[cfg(not(target_arch = "nvptx64"))]
 mod rollout;

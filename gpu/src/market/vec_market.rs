@@ -1,7 +1,7 @@
 //! Many environments on the CPU, with the device's functions and the device's memory layout.
 
 use super::{
-    account::{ACCOUNT_COUNTERS, ACCOUNT_VALUES, Account},
+    account::{ACCOUNT_COUNTERS, ACCOUNT_VALUES, Account, check_counters},
     error::MarketError,
     log::LogRow,
     observe::state_element,
@@ -112,6 +112,20 @@ impl<'a> VecMarket<'a> {
     /// checkpoint keeps.
     pub fn memory(&self) -> (&[f64], &[u32]) {
         (&self.values, &self.counters)
+    }
+
+    /// Goes on from accounts that [`Self::memory`] gave.
+    ///
+    /// # Errors
+    /// [`MarketError::Length`] for another number of environments, [`MarketError::TooLarge`] for an account that stands
+    /// behind the last bar; nothing has changed then.
+    pub fn restore(&mut self, values: &[f64], counters: &[u32]) -> Result<(), MarketError> {
+        self.check_len("account values", values.len(), self.values.len())?;
+        self.check_len("account counters", counters.len(), self.counters.len())?;
+        check_counters(counters, self.environments, self.table.bars())?;
+        self.values.copy_from_slice(values);
+        self.counters.copy_from_slice(counters);
+        Ok(())
     }
 
     /// The account of environment `e` as its last step left it.

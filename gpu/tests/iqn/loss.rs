@@ -176,6 +176,13 @@ all! {
     bf16_medium_unaligned: IqnLossBf16Medium, Bf16, UNALIGNED, 1;
     bf16_large_pieces: IqnLossBf16Large, Bf16, PIECES, 2;
     bf16_large_largest: IqnLossBf16Large, Bf16, LARGEST, 2;
+    bf16_group_small_odd: IqnLossBf16GroupSmall, Bf16, ODD, 4;
+    bf16_group_small_unaligned: IqnLossBf16GroupSmall, Bf16, UNALIGNED, 2;
+    bf16_group_small_defaults: IqnLossBf16GroupSmall, Bf16, DEFAULTS, 1;
+    bf16_group_small_many_outputs: IqnLossBf16GroupSmall, Bf16, MANY_OUTPUTS, 132;
+    bf16_group_medium_odd: IqnLossBf16GroupMedium, Bf16, ODD, 1;
+    bf16_group_medium_unaligned: IqnLossBf16GroupMedium, Bf16, UNALIGNED, 1;
+    bf16_group_medium_wide: IqnLossBf16GroupMedium, Bf16, WIDE, 1;
 }
 
 fn small(case: &Case, blocks: u32, draw: Draw, seed: u64) -> Losses {

@@ -143,6 +143,12 @@ all! {
     bf16_medium_wide: IqnTargetBf16Medium, Bf16, WIDE, 1;
     bf16_small_many_outputs: IqnTargetBf16Small, Bf16, MANY_OUTPUTS, 2;
     bf16_large_pieces: IqnTargetBf16Large, Bf16, PIECES, 2;
+    bf16_group_small_odd: IqnTargetBf16GroupSmall, Bf16, ODD, 1;
+    bf16_group_small_unaligned: IqnTargetBf16GroupSmall, Bf16, UNALIGNED, 2;
+    bf16_group_small_defaults: IqnTargetBf16GroupSmall, Bf16, DEFAULTS, 2;
+    bf16_group_small_many_outputs: IqnTargetBf16GroupSmall, Bf16, MANY_OUTPUTS, 2;
+    bf16_group_medium_wide: IqnTargetBf16GroupMedium, Bf16, WIDE, 1;
+    bf16_group_medium_unaligned: IqnTargetBf16GroupMedium, Bf16, UNALIGNED, 1;
 }
 
 #[test]

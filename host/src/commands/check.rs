@@ -17,8 +17,12 @@ use self::facts::facts;
 use self::lines::lines;
 use crate::commands::data::CheckArgs;
 use crate::error::chain;
+use crate::room::size;
 use crate::train::market::{Market, load_options};
-use crate::train::progress::write_result;
+use crate::train::progress::{write_line, write_result};
+
+/// Bytes from which on a file is announced.
+const LARGE: u64 = 256 << 20;
 
 /// Options tried one after the other; there are six repairs and two policies.
 const ALTERNATIVES: usize = 9;
@@ -28,6 +32,10 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let mut config = args.read.configuration(&args.file)?;
     let options = load_options(&config.data)?;
     let path = Path::new(&args.file);
+    // It is read several times, once for each repair that is tried.
+    if let Some(bytes) = fs::metadata(path).ok().map(|facts| facts.len()).filter(|&bytes| bytes >= LARGE) {
+        write_line(&format!("reading {} ({}): this takes a while", args.file, size(bytes)));
+    }
     let findings = match bars::load(path, &options) {
         Ok(loaded) => {
             let (text, refusal) = verdict(&args.file, &mut config, &loaded);

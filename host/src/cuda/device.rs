@@ -7,6 +7,7 @@ use std::fmt;
 use std::ptr;
 use std::rc::Rc;
 
+use cuda_std::KernelDecl;
 use cust::context::Context;
 use cust::device::Device;
 use cust::sys::{CUcontext, CUfunction, CUmodule};
@@ -29,6 +30,8 @@ pub struct Gpu {
     properties: GpuProperties,
     driver: DriverVersion,
     image: String,
+    /// Its target, as `sm_90a`.
+    target: String,
     functions: RefCell<HashMap<&'static str, Function>>,
     module: CUmodule,
     /// Released last: everything above lives in it.
@@ -44,6 +47,17 @@ impl fmt::Debug for Gpu {
     }
 }
 
+/// The GPU of that index, if the kernels run on it.
+fn usable(gpus: Vec<GpuProperties>, index: usize) -> Result<GpuProperties, NoDevice> {
+    let count = gpus.len();
+    let properties = gpus.into_iter().nth(index).ok_or(NoDevice::NoSuchGpu { index, count })?;
+    let (major, minor) = properties.capability;
+    if properties.capability < OLDEST_CAPABILITY {
+        return Err(NoDevice::TooOld { index, name: properties.name, major, minor });
+    }
+    Ok(properties)
+}
+
 impl Gpu {
     /// Opens a GPU by its index and loads the newest kernel image it can run.
     ///
@@ -55,17 +69,13 @@ impl Gpu {
         if gpus.is_empty() {
             return Err(no_gpu().into());
         }
-        let count = gpus.len();
-        let properties = gpus.into_iter().nth(index).ok_or(NoDevice::NoSuchGpu { index, count })?;
-        let (major, minor) = properties.capability;
-        if properties.capability < OLDEST_CAPABILITY {
-            return Err(NoDevice::TooOld { index, name: properties.name, major, minor }.into());
-        }
+        let properties = usable(gpus, index)?;
         let image = images.choose(properties.capability).map_err(NoDevice::NoKernels)?;
         let context = open_context(index)?;
+        let target = image.target();
         let (module, image) = load_image(image, properties.capability)?;
         let functions = RefCell::default();
-        Ok(Rc::new(Self { properties, driver, image, functions, module, _context: context }))
+        Ok(Rc::new(Self { properties, driver, image, target, functions, module, _context: context }))
     }
 
     /// What the GPU is.
@@ -81,6 +91,11 @@ impl Gpu {
     /// Which kernel image was loaded, for example `PTX sm_90`.
     pub fn image(&self) -> &str {
         &self.image
+    }
+
+    /// Whether the loaded image has the kernel.
+    pub fn has(&self, kernel: &KernelDecl) -> bool {
+        kernel.only.is_none_or(|only| only == self.target)
     }
 
     /// Free and total device memory, bytes.
@@ -180,4 +195,27 @@ fn open_context(index: usize) -> Result<Context, ExecError> {
     // SAFETY: `context` is alive; binds it to this thread and reports what the wrapper ignores.
     check(unsafe { driver::cuCtxSetCurrent(context.as_raw()) }, "cuCtxSetCurrent", subject)?;
     Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_index_and_an_old_gpu_are_refused_by_name() {
+        let gpu = |index, capability| GpuProperties {
+            index,
+            name: "a GPU".into(),
+            capability,
+            multiprocessors: 1,
+            memory: 1,
+            l2_bytes: 1,
+            shared_bytes_per_block: 1,
+        };
+        let gpus = vec![gpu(0, (9, 0)), gpu(1, (7, 5))];
+        assert_eq!(usable(gpus.clone(), 0).unwrap(), gpus[0]);
+        let message = |index| usable(gpus.clone(), index).unwrap_err().to_string();
+        assert_eq!(message(2), "there is no GPU 2: the driver sees 2");
+        assert_eq!(message(1), "GPU 1 (a GPU) has compute capability 7.5: 8.0 or newer is needed");
+    }
 }

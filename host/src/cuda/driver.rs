@@ -21,6 +21,8 @@ pub type Code = c_int;
 
 /// `CUDA_SUCCESS`.
 pub const SUCCESS: Code = 0;
+/// `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`.
+pub const UNSUPPORTED_PTX_VERSION: Code = 222;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: Code = 2;
 /// `CUDA_ERROR_NO_DEVICE`; also what the loader answers when there is no driver library.

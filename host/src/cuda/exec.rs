@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cuda_std::{Buf, Kernel, ParamWords};
+use cuda_std::{Buf, Kernel, KernelDecl, ParamWords};
 
 use super::device::Gpu;
 use super::driver::{self, check};
@@ -338,6 +338,10 @@ impl Exec for CudaExec {
 
     fn launch_touching<K: Kernel>(&mut self, lane: Lane, kernel: &K, _: &[Touch]) -> Result<(), ExecError> {
         self.launch(lane, kernel)
+    }
+
+    fn has(&self, kernel: &KernelDecl) -> bool {
+        self.gpu.has(kernel)
     }
 
     fn product(&mut self, lane: Lane, product: &Product) -> Result<(), ExecError> {

@@ -3,18 +3,39 @@
 /// The kernels of `gpu` compiled for one architecture.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelImage {
-    /// `80` for sm_80, `90` for sm_90.
+    /// `80` for sm_80, `90` for sm_90 and sm_90a.
     pub arch: u32,
-    /// PTX text, which the driver compiles for this or any newer GPU.
+    /// Whether it uses what only GPUs of exactly that capability have, as sm_90a does; else newer ones run it too.
+    pub exact: bool,
+    /// PTX text, which the driver compiles for the GPUs that run it.
     pub ptx: &'static str,
     /// Machine code, when `ptxas` was there at build time; runs on GPUs of the same major capability only.
     pub cubin: Option<&'static [u8]>,
 }
 
 impl KernelImage {
+    /// From its target's name, as `sm_90a`.
+    pub fn new(target: &str, ptx: &'static str, cubin: Option<&'static [u8]>) -> KernelImage {
+        let number = target.trim_start_matches("sm_");
+        let digits = number.trim_end_matches('a');
+        // A target that is not understood fits no GPU.
+        KernelImage { arch: digits.parse().unwrap_or(u32::MAX), exact: digits != number, ptx, cubin }
+    }
+
+    /// Its target, as `sm_90a`.
+    pub fn target(&self) -> String {
+        format!("sm_{}{}", self.arch, if self.exact { "a" } else { "" })
+    }
+
+    /// Whether a GPU of that capability runs it, its PTX at least.
+    fn runs_on(&self, (major, minor): (u32, u32)) -> bool {
+        let capability = 10 * major + minor;
+        if self.exact { self.arch == capability } else { self.arch <= capability }
+    }
+
     /// The machine code, if there is any and a GPU of that capability runs it.
     pub fn cubin_for(&self, (major, minor): (u32, u32)) -> Option<&'static [u8]> {
-        let fits = self.arch / 10 == major && self.arch % 10 <= minor;
+        let fits = self.runs_on((major, minor)) && self.arch / 10 == major;
         self.cubin.filter(|_| fits)
     }
 }
@@ -29,15 +50,19 @@ pub struct KernelImages {
 }
 
 impl KernelImages {
-    /// The newest image that a GPU of that capability runs; the reason when there is none.
+    /// The newest image that a GPU of that capability runs, of two one that is for exactly this GPU; the reason when there is
+    /// none.
     pub fn choose(&self, (major, minor): (u32, u32)) -> Result<&'static KernelImage, String> {
         let capability = 10 * major + minor;
-        let fitting =
-            self.images.iter().filter(|image| image.arch <= capability).max_by_key(|image| image.arch);
+        let fitting = self
+            .images
+            .iter()
+            .filter(|image| image.runs_on((major, minor)))
+            .max_by_key(|image| (image.arch, image.exact));
         fitting.ok_or_else(|| match self.images {
             [] => self.note.to_owned(),
             images => {
-                let have: Vec<String> = images.iter().map(|image| format!("sm_{}", image.arch)).collect();
+                let have: Vec<String> = images.iter().map(KernelImage::target).collect();
                 format!("it has kernels for {}, the GPU is sm_{capability}", have.join(", "))
             }
         })
@@ -48,17 +73,19 @@ impl KernelImages {
 mod tests {
     use super::*;
 
-    static IMAGES: [KernelImage; 2] = [
-        KernelImage { arch: 80, ptx: "", cubin: Some(b"80") },
-        KernelImage { arch: 90, ptx: "", cubin: None },
+    static IMAGES: [KernelImage; 3] = [
+        KernelImage { arch: 80, exact: false, ptx: "", cubin: Some(b"80") },
+        KernelImage { arch: 90, exact: false, ptx: "", cubin: None },
+        KernelImage { arch: 90, exact: true, ptx: "", cubin: Some(b"90a") },
     ];
-    const BOTH: KernelImages = KernelImages { images: &IMAGES, note: "rustc" };
+    const ALL: KernelImages = KernelImages { images: &IMAGES, note: "rustc" };
 
     #[test]
     fn the_newest_image_the_gpu_runs_is_chosen() {
-        let arch = |capability| BOTH.choose(capability).unwrap().arch;
-        assert_eq!([arch((8, 0)), arch((8, 9)), arch((9, 0)), arch((12, 0))], [80, 80, 90, 90]);
-        assert_eq!(BOTH.choose((7, 5)).unwrap_err(), "it has kernels for sm_80, sm_90, the GPU is sm_75");
+        let target = |capability| ALL.choose(capability).unwrap().target();
+        assert_eq!([(8, 0), (8, 9), (9, 0), (12, 0)].map(target), ["sm_80", "sm_80", "sm_90a", "sm_90"]);
+        let missing = "it has kernels for sm_80, sm_90, sm_90a, the GPU is sm_75";
+        assert_eq!(ALL.choose((7, 5)).unwrap_err(), missing);
         let none = KernelImages { images: &[], note: "no compiler" };
         assert_eq!(none.choose((9, 0)).unwrap_err(), "no compiler");
     }
@@ -69,5 +96,14 @@ mod tests {
         assert!(image.cubin_for((8, 6)).is_some());
         assert!(image.cubin_for((9, 0)).is_none());
         assert!(IMAGES[1].cubin_for((9, 0)).is_none());
+        assert!(IMAGES[2].cubin_for((9, 0)).is_some() && IMAGES[2].cubin_for((9, 1)).is_none());
+    }
+
+    #[test]
+    fn a_target_names_its_image() {
+        for (target, arch, exact) in [("sm_80", 80, false), ("sm_90a", 90, true), ("sm_120", 120, false)] {
+            let image = KernelImage::new(target, "", None);
+            assert_eq!((image.arch, image.exact, image.target()), (arch, exact, target.to_owned()));
+        }
     }
 }

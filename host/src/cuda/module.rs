@@ -39,16 +39,28 @@ pub(super) fn load_image(
     capability: (u32, u32),
 ) -> Result<(CUmodule, String), ExecError> {
     if let Some(cubin) = image.cubin_for(capability) {
-        let name = format!("machine code sm_{}", image.arch);
+        let name = format!("machine code {}", image.target());
         match load_module(cubin, &name) {
             Ok(module) => return Ok((module, name)),
             Err(error) => tracing::warn!("{error}; the driver compiles the PTX instead"),
         }
     }
-    let name = format!("PTX sm_{}", image.arch);
+    let name = format!("PTX {}", image.target());
     let text =
         CString::new(image.ptx).map_err(|_| NoDevice::NoKernels(format!("{name} holds a NUL byte")))?;
-    Ok((load_module(text.as_bytes_with_nul(), &name)?, name))
+    match load_module(text.as_bytes_with_nul(), &name) {
+        Ok(module) => Ok((module, name)),
+        Err(error) => Err(explained(error)),
+    }
+}
+
+/// A driver that does not know the PTX is too old, which its own words do not say.
+fn explained(error: CudaError) -> ExecError {
+    if error.code == driver::UNSUPPORTED_PTX_VERSION {
+        NoDevice::OldDriver(error).into()
+    } else {
+        error.into()
+    }
 }
 
 /// Loads one image; the compiler's log becomes part of the error.

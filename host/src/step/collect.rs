@@ -22,6 +22,7 @@ use crate::step::network::{Network, View};
 use crate::step::noisy::NoiseBuffers;
 use crate::step::replay::{self, Windows};
 use crate::step::shape::StepShape;
+use crate::step::state::StateBlock;
 
 /// The market's bars in device memory; one copy serves all environments and parts.
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +195,53 @@ impl Collector {
             },
         };
         Ok(collector)
+    }
+
+    /// T: bars of the table.
+    pub fn bars(&self) -> usize {
+        self.table.bars
+    }
+
+    /// What a collection step leaves for the next one, the ring's first `filled` slots among it (`step::state`).
+    pub fn state(&self, name: &str, filled: usize) -> Vec<StateBlock> {
+        let Self {
+            environments: _,
+            log_rows: _,
+            starts_len: _,
+            gamma: _,
+            table: _,
+            replay,
+            params: _,
+            run_end: _,
+            starts: _,
+            values,
+            counters,
+            states,
+            actions: _,
+            flags: _,
+            ages,
+            q: _,
+            activations: _,
+            attention: _,
+            mamba: _,
+            noise: _,
+            // Of a backtest alone, which begins anew every time.
+            log: _,
+            epsilon,
+            support: _,
+            clock,
+        } = self;
+        let mut state = vec![
+            StateBlock::new(format!("{name}.values"), *values),
+            StateBlock::new(format!("{name}.counters"), *counters),
+            StateBlock::new(format!("{name}.states"), *states),
+            StateBlock::new(format!("{name}.ages"), *ages),
+            // The training step's own where it shares them.
+            StateBlock::new(format!("{name}.epsilon"), *epsilon),
+            StateBlock::new(format!("{name}.clock"), *clock),
+        ];
+        state.extend(replay.state(&format!("{name}.ring"), filled));
+        state
     }
 
     /// The first observation, before any step.

@@ -2,7 +2,7 @@
 //! then forward, quantile Huber loss and backward in one kernel, the reduction of its partial gradients, and the trunk's
 //! gradient from d loss / d h2.
 
-use cuda_std::Buf;
+use cuda_std::{Buf, Kernel};
 use gpu::kernels::bias_lrelu::LreluBackward;
 use gpu::kernels::iqn::{
     self, Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
@@ -131,25 +131,51 @@ fn head_buffers(shape: &StepShape, h: Buf<f32>, flat: Buf<f32>, packed: Buf<f32>
     HeadBuffers { h, packed, cos_bias, hid_bias, out_bias }
 }
 
+/// Which kernels a head takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernels {
+    Fp32,
+    Tf32,
+    Bf16,
+    /// In bf16, by warpgroups.
+    Groups,
+}
+
+/// The precision's kernels; in bf16 those of warpgroups where the size and the loaded image have them.
+fn kernels<E: Exec>(exec: &E, shape: &StepShape) -> Result<Kernels, ExecError> {
+    Ok(match shape.precision {
+        Precision::Fp32 => Kernels::Fp32,
+        Precision::Tf32 => Kernels::Tf32,
+        Precision::Bf16 => {
+            let groups = match tile(shape)? {
+                TileSize::Small => exec.has(&iqn::IqnLossBf16GroupSmall::DECL),
+                TileSize::Medium => exec.has(&iqn::IqnLossBf16GroupMedium::DECL),
+                TileSize::Large => false,
+            };
+            if groups { Kernels::Groups } else { Kernels::Bf16 }
+        }
+    })
+}
+
 /// Runs `$launch` with `$kernel` the kernel of the arithmetic and the size.
 macro_rules! by_size {
-    ($precision:expr, $tile:expr, $names:tt, |$kernel:ident| $launch:expr) => {
-        by_size!(@rows $precision, $tile, $names, $kernel, $launch)
+    ($kernels:expr, $tile:expr, $names:tt, |$kernel:ident| $launch:expr) => {
+        by_size!(@rows $kernels, $tile, $names, $kernel, $launch)
     };
-    (@rows $precision:expr, $tile:expr, {
+    (@rows $kernels:expr, $tile:expr, {
         $($variant:ident => [$small:ident, $medium:ident, $large:ident];)*
     }, $kernel:ident, $launch:expr) => {
-        match ($precision, $tile) {
+        match ($kernels, $tile) {
             $(
-                (Precision::$variant, TileSize::Small) => {
+                (Kernels::$variant, TileSize::Small) => {
                     type $kernel = iqn::$small;
                     $launch
                 }
-                (Precision::$variant, TileSize::Medium) => {
+                (Kernels::$variant, TileSize::Medium) => {
                     type $kernel = iqn::$medium;
                     $launch
                 }
-                (Precision::$variant, TileSize::Large) => {
+                (Kernels::$variant, TileSize::Large) => {
                     type $kernel = iqn::$large;
                     $launch
                 }
@@ -170,10 +196,11 @@ pub fn pack<E: Exec>(
         let [cos_weight, _, hid_weight, _, out_weight, _] = tensors(shape, flat);
         let arguments =
             PackArguments { arithmetic: arithmetic(shape), cos_weight, hid_weight, out_weight, packed };
-        by_size!(shape.precision, tile(shape)?, {
+        by_size!(kernels(exec, shape)?, tile(shape)?, {
             Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
             Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
             Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
+            Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
         }, |K| {
             let pack = <K as LossKernel>::Pack::new(&kernel_shape(shape), &arguments);
             exec.launch(Lane::IQN, &pack)
@@ -188,10 +215,11 @@ fn target<E: Exec>(
     head: &HeadBuffers,
     arguments: &TargetArguments,
 ) -> Result<(), ExecError> {
-    by_size!(shape.precision, tile(shape)?, {
+    by_size!(kernels(exec, shape)?, tile(shape)?, {
         Fp32 => [IqnTargetFp32Small, IqnTargetFp32Medium, IqnTargetFp32Large];
         Tf32 => [IqnTargetTf32Small, IqnTargetTf32Medium, IqnTargetTf32Large];
         Bf16 => [IqnTargetBf16Small, IqnTargetBf16Medium, IqnTargetBf16Large];
+        Groups => [IqnTargetBf16GroupSmall, IqnTargetBf16GroupMedium, IqnTargetBf16Large];
     }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), head, arguments)))
 }
 
@@ -253,10 +281,11 @@ pub fn loss<E: Exec>(
         dh: buffers.d_h2,
         planes: buffers.planes,
     };
-    by_size!(shape.precision, tile(shape)?, {
+    by_size!(kernels(exec, shape)?, tile(shape)?, {
         Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
         Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
         Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
+        Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
     }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), &here, &loss)))
 }
 
@@ -297,10 +326,11 @@ pub fn trunk<E: Exec>(
         planes: buffers.planes,
         gradients: tensors(shape, b.parameters.grad),
     };
-    by_size!(shape.precision, tile(shape)?, {
+    by_size!(kernels(exec, shape)?, tile(shape)?, {
         Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
         Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
         Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
+        Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
     }, |K| exec.launch(lane, &<K as LossKernel>::Reduce::new(&kernel_shape(shape), &arguments)))?;
     let (offset, len) = shape.segment(Group::Iqn);
     let squares = GroupSquares {

@@ -10,11 +10,12 @@ use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention;
 use crate::step::buffers::{Replay, StepBuffers};
+use crate::step::losses::losses;
 use crate::step::parts::PartBuffers;
-use crate::step::record::{backward, exec_spectral, features, heads, losses};
+use crate::step::passes::{backward, features, heads};
 use crate::step::replay::sample_batch;
 use crate::step::shape::StepShape;
-use crate::step::{mamba, noisy};
+use crate::step::{mamba, noisy, spectral};
 
 /// Buffers of the vaccine.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +54,7 @@ pub fn gradient<E: Exec>(
     attention::fold(exec, shape, &alone)?;
     mamba::fold(exec, shape, &alone)?;
     noisy::step(exec, shape, &alone, true)?;
-    exec_spectral(exec, shape, &alone, Lane::MAIN)?;
+    spectral::scale_trunk(exec, shape, &alone, Lane::MAIN)?;
     mamba::join(exec, shape, &alone)?;
     sample_batch(exec, shape, &alone, held_out)?;
     mamba::block(exec, shape, &alone)?;

@@ -1,8 +1,12 @@
 //! What the training loop needs of an agent, on either device.
 
+use std::ops::ControlFlow;
+
 use gpu::market::LogRow;
 
+use crate::cublaslt::cache::PlanTable;
 use crate::step::Kept;
+use crate::tensors::Tensors;
 use crate::train::Stop;
 use crate::train::profiler::StepProfile;
 
@@ -120,14 +124,16 @@ pub struct PartRow {
 pub trait Agent {
     /// Device and, where it has one, precision, for reports.
     fn device(&self) -> String;
-    /// Moves every environment `steps` bars with exploration rate `epsilon`; transitions go to the replay.
-    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()>;
-    /// Trains `steps` steps; `progress` hears how many are done. Fewer rows come back when `stop` was asked for.
+    /// Moves every environment `steps` bars with exploration rate `epsilon`; transitions go to the replay. Returns how
+    /// many bars that were: fewer when `stop` was asked for.
+    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<usize>;
+    /// Trains `steps` steps; `progress` hears how many are done and may break off. Fewer rows come back then, and when
+    /// `stop` was asked for; calling it again for the rest gives the bits of one call for all.
     fn train(
         &mut self,
         steps: usize,
         stop: &Stop,
-        progress: &mut dyn FnMut(usize),
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> anyhow::Result<Vec<StepRow>>;
     /// One greedy pass over a part; one row per bar, ended early by ruin.
     fn backtest(&mut self, part: PartName) -> anyhow::Result<Vec<LogRow>>;
@@ -141,6 +147,15 @@ pub trait Agent {
     fn kept(&mut self) -> anyhow::Result<Kept>;
     /// Goes on from what was kept.
     fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()>;
+    /// Copies everything that the next steps depend on: after `load_state` of it another agent of the same configuration
+    /// goes on bit for bit.
+    fn save_state(&mut self) -> anyhow::Result<Tensors>;
+    /// Goes on from a saved state, of which it takes its own tensors. After an error the agent is of no use.
+    fn load_state(&mut self, state: &mut Tensors) -> anyhow::Result<()>;
+    /// The algorithms of cuBLASLt that the steps use, where they use any: others would change the last bits.
+    fn plans(&self) -> Option<PlanTable> {
+        None
+    }
     /// Fraction of pruned weights of each matrix, by name; empty without pruning.
     fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>>;
     /// Times of the last training steps' sections, where the agent was made to take them.

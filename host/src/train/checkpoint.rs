@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -23,7 +23,10 @@ use serde::{Deserialize, Serialize};
 use settings::{Confidence, Config, Flat, Tensor};
 
 use crate::step::Kept;
+use crate::tensors::room;
+pub use crate::train::files::write_atomically;
 use crate::train::market::MarketRecord;
+use crate::train::tensor_file;
 
 /// Most bytes of a file that is read: online and target of a hundred times the largest network that trains well here.
 const LARGEST: u64 = 4 << 30;
@@ -32,8 +35,8 @@ const LARGEST: u64 = 4 << 30;
 const FORMAT: &str = "stepgraph-policy-1";
 
 /// Key of the checksum in the metadata, and the name of its algorithm.
-const CHECKSUM: &str = "checksum";
-const ALGORITHM: &str = "fnv1a64";
+pub(super) const CHECKSUM: &str = "checksum";
+pub(super) const ALGORITHM: &str = "fnv1a64";
 
 /// What a checkpoint says about itself besides the tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +74,12 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Writes to a temporary name beside `path`, syncs, renames: a reader sees the old file or the new one, whole.
     pub fn save(&self, path: &Path) -> anyhow::Result<()> {
+        let bytes = self.bytes()?;
+        write_atomically(path, &bytes).with_context(|| format!("writing the checkpoint {}", path.display()))
+    }
+
+    /// The bytes of the file.
+    pub fn bytes(&self) -> anyhow::Result<Vec<u8>> {
         let tensors: BTreeMap<String, Stored<'_>> = self.tensors().into_iter().collect();
         let mut metadata = BTreeMap::from([
             ("format".to_string(), FORMAT.to_string()),
@@ -83,8 +92,7 @@ impl Checkpoint {
             tensors.iter().map(|(name, t)| (name.as_str(), bytemuck::cast_slice(t.values))),
         );
         metadata.insert(CHECKSUM.to_string(), sum);
-        let bytes = file_bytes(&metadata, &tensors)?;
-        write_atomically(path, &bytes).with_context(|| format!("writing the checkpoint {}", path.display()))
+        file_bytes(&metadata, &tensors)
     }
 
     /// The file that an argument names: itself, or the best policy of a run's folder.
@@ -129,7 +137,14 @@ impl Checkpoint {
     /// Says the file and what is wrong: not safetensors, another program's file, damaged since it was written, a
     /// missing tensor, a wrong shape, a value that is not finite.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        Ok(Self::load_with_checksum(path)?.0)
+        let (checkpoint, checksum) = Self::load_with_checksum(path)?;
+        if checksum.is_none() {
+            tracing::warn!(
+                "{} has no checksum (an earlier program or another one wrote it): damage to its numbers would not show",
+                path.display()
+            );
+        }
+        Ok(checkpoint)
     }
 
     /// The same, with the checksum that was found to be right; files of earlier programs have none.
@@ -143,11 +158,20 @@ impl Checkpoint {
         if facts.len() > LARGEST {
             bail!("{name} has {} bytes, and no checkpoint has more than {LARGEST}", facts.len());
         }
-        let bytes = fs::read(path).with_context(reading)?;
+        let mut bytes = room::<u8>(facts.len() as usize).map_err(anyhow::Error::msg).with_context(reading)?;
+        File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).with_context(reading)?;
+        Self::of_bytes(&name.to_string(), &bytes)
+    }
+
+    /// The checkpoint in the bytes of a file called `name`, with its checksum.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`].
+    pub fn of_bytes(name: &str, bytes: &[u8]) -> anyhow::Result<(Self, Option<String>)> {
         let damaged =
             || format!("{name} is not a whole safetensors file (it is of another kind, or it is damaged)");
-        let (_, header) = SafeTensors::read_metadata(&bytes).with_context(damaged)?;
-        let tensors = SafeTensors::deserialize(&bytes).with_context(damaged)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).with_context(damaged)?;
+        let tensors = SafeTensors::deserialize(bytes).with_context(damaged)?;
         let mut metadata: BTreeMap<_, _> =
             header.metadata().clone().unwrap_or_default().into_iter().collect();
         let sum = metadata.remove(CHECKSUM);
@@ -157,6 +181,9 @@ impl Checkpoint {
                 .with_context(|| format!("{name} has no `{key}`: it is not a policy of this program"))
         };
         let format = entry("format")?;
+        if format.starts_with("stepgraph-state-") {
+            bail!("{name} is the saved state of a run, not a policy: host train --resume {name}");
+        }
         if format != FORMAT {
             bail!("{name} has format `{format}`, this program reads `{FORMAT}`");
         }
@@ -175,8 +202,7 @@ impl Checkpoint {
         config.check().with_context(|| format!("{name}: its configuration"))?;
         let flat = Flat::new(&config.model, &config.parts());
         let read = |network: &str| -> anyhow::Result<Vec<f32>> {
-            let mut values = vec![0.0; if network == "target" { flat.target_len() } else { flat.len }];
-            for t in stored(&flat, network) {
+            let find = |t: &Tensor| {
                 let tensor = tensors
                     .tensor(&format!("{network}.{}", t.name))
                     .with_context(|| format!("{name}: tensor {network}.{}", t.name))?;
@@ -184,7 +210,15 @@ impl Checkpoint {
                     let (dtype, shape) = (tensor.dtype(), tensor.shape());
                     bail!("{name}: {network}.{} is {dtype:?} {shape:?}, expected F32 {:?}", t.name, t.shape);
                 }
-                let read = floats(&format!("{name}: {network}.{}", t.name), &tensor)?;
+                Ok(tensor)
+            };
+            // A configuration may claim wide layers: memory is asked for once the file has them.
+            for t in stored(&flat, network) {
+                find(&t)?;
+            }
+            let mut values = vec![0.0; if network == "target" { flat.target_len() } else { flat.len }];
+            for t in stored(&flat, network) {
+                let read = floats(&format!("{name}: {network}.{}", t.name), &find(&t)?)?;
                 values[t.offset..t.offset + t.len()].copy_from_slice(&read);
             }
             Ok(values)
@@ -227,7 +261,7 @@ pub struct Stored<'a> {
 }
 
 /// The checksum of metadata (without itself) and tensors, both in the order of their names.
-fn checksum<'a>(
+pub(super) fn checksum<'a>(
     metadata: &BTreeMap<String, String>,
     tensors: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> String {
@@ -247,36 +281,15 @@ fn checksum<'a>(
     format!("{ALGORITHM} {:016x}", hash.finish())
 }
 
-/// A safetensors file with sorted entries: the crate's own writer keeps metadata in a hash map, whose order is another
-/// one in every process.
+/// The bytes of a safetensors file.
 fn file_bytes(
     metadata: &BTreeMap<String, String>,
     tensors: &BTreeMap<String, Stored<'_>>,
 ) -> anyhow::Result<Vec<u8>> {
-    #[derive(Serialize)]
-    struct Header<'a> {
-        #[serde(rename = "__metadata__")]
-        metadata: &'a BTreeMap<String, String>,
-        #[serde(flatten)]
-        tensors: BTreeMap<&'a str, Entry<'a>>,
-    }
-    #[derive(Serialize)]
-    struct Entry<'a> {
-        dtype: &'static str,
-        shape: &'a [usize],
-        data_offsets: [usize; 2],
-    }
-    let mut end = 0;
-    let entries = tensors.iter().map(|(name, tensor)| {
-        let start = end;
-        end += size_of_val(tensor.values);
-        (name.as_str(), Entry { dtype: "F32", shape: &tensor.shape, data_offsets: [start, end] })
-    });
-    let mut header = serde_json::to_vec(&Header { metadata, tensors: entries.collect() })?;
-    // Spaces up to a multiple of eight, so that the values lie where a mapped file can be read as they are.
-    header.resize(header.len().next_multiple_of(8), b' ');
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header);
+    let entries = tensors
+        .iter()
+        .map(|(name, t)| (name.as_str(), Dtype::F32, t.shape.as_slice(), size_of_val(t.values)));
+    let mut bytes = tensor_file::header(metadata, entries)?;
     for tensor in tensors.values() {
         bytes.extend(tensor.values.iter().flat_map(|value| value.to_le_bytes()));
     }
@@ -331,19 +344,4 @@ fn floats(what: &str, tensor: &TensorView) -> anyhow::Result<Vec<f32>> {
 fn stored<'a>(flat: &'a Flat, network: &str) -> impl Iterator<Item = Tensor> + 'a {
     let len = if network == "target" { flat.target_len() } else { flat.len };
     flat.tensors().filter(move |t| t.offset < len)
-}
-
-/// Writes a file so that it is whole or absent, also after a crash: temporary name, sync, rename, sync of the folder.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let temporary = Path::new(&temporary);
-    let mut file = File::create(temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(temporary, path)?;
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
 }

@@ -1,5 +1,9 @@
 //! The agent on the CPU: candle's learner, the same environment functions, a replay in host memory.
 
+mod state;
+
+use std::ops::ControlFlow;
+
 use anyhow::{Context, bail};
 use cpu_path::{C51Batch, CpuLearner, StepMetrics};
 use gpu::kernels::ensemble_loss::learns;
@@ -7,9 +11,11 @@ use gpu::kernels::noisy;
 use gpu::kernels::probe::permuted;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::{action, philox};
-use settings::{Config, Ensemble, NoisyLayout, Priority};
+use settings::{Config, Ensemble, Flat, NoisyLayout, Priority};
 
+use crate::room::{self, NoRoom};
 use crate::step::Kept;
+use crate::tensors::Tensors;
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
@@ -69,6 +75,28 @@ fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
     }
 }
 
+/// Whether the host has memory for the ring, the networks and a step on a batch.
+fn check_room(config: &Config) -> Result<(), NoRoom> {
+    let (float, model) = (size_of::<f32>(), &config.model);
+    // s and s', action, reward, discount; with priorities a leaf and two nodes of the tree.
+    let slot = 2 * model.state * float + size_of::<u64>() + 2 * float;
+    let tree = if config.replay.prioritized { float + 4 * size_of::<f64>() } else { 0 };
+    let ring = config.collect.capacity.saturating_mul(slot + tree) as u64;
+    room::check("the replay ring", ring, "collect.capacity or model.state")?;
+    if config.vaccine.enabled {
+        let ring = config.vaccine.capacity.saturating_mul(slot) as u64;
+        room::check("the ring of held-out transitions", ring, "vaccine.capacity")?;
+    }
+    // Parameters, target, two moments, gradients of several terms and what autograd copies of them.
+    let networks = Flat::new(model, &config.parts()).len.saturating_mul(12 * float) as u64;
+    room::check("the networks", networks, "the widths in [model] and of the parts")?;
+    // Activations of three passes and their gradients.
+    let logits = (1 + model.actions()) * model.atoms;
+    let row = model.state + model.trunk1 + model.trunk2 + model.heads_pre() + 4 * logits;
+    let batch = config.train.batch.saturating_mul(6 * row * float) as u64;
+    room::check("a training step", batch, "train.batch or the widths in [model]")
+}
+
 /// Environments on the held-out bars, with what they collect.
 struct HeldOut<'a> {
     environments: VecMarket<'a>,
@@ -97,6 +125,7 @@ pub struct CpuAgent<'a> {
 impl<'a> CpuAgent<'a> {
     /// Environments, an empty replay and a learner with the initial parameters of the seed.
     pub fn new(config: &'a Config, market: &'a Market) -> anyhow::Result<Self> {
+        check_room(config)?;
         let learner = CpuLearner::from_config(config)?;
         let (e, s) = (config.collect.environments, config.model.state);
         let environments =
@@ -184,13 +213,11 @@ impl Agent for CpuAgent<'_> {
         "CPU (candle, f32)".into()
     }
 
-    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
+    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<usize> {
         let schedule = epsilon;
         let epsilon = self.learner.epsilon().map_or(epsilon, |epsilon| epsilon as f32);
-        for _ in 0..steps {
-            if stop.asked() {
-                break;
-            }
+        let mut done = 0;
+        while done < steps && !stop.asked() {
             let actions = self.act(&self.states, epsilon)?;
             if let Some(mut held_out) = self.held_out.take() {
                 let actions = self.act(&held_out.states, schedule)?;
@@ -203,15 +230,16 @@ impl Agent for CpuAgent<'_> {
             self.replay.insert(&self.states, &actions, &self.transitions);
             self.environments.observe(&mut self.states)?;
             self.collect_step += 1;
+            done += 1;
         }
-        Ok(())
+        Ok(done)
     }
 
     fn train(
         &mut self,
         steps: usize,
         stop: &Stop,
-        progress: &mut dyn FnMut(usize),
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> anyhow::Result<Vec<StepRow>> {
         if self.replay.complete() == 0 && !stop.asked() {
             bail!("training before any transition was collected");
@@ -264,10 +292,9 @@ impl Agent for CpuAgent<'_> {
                 skipped: metrics.skipped,
                 parts: part_row(&metrics, self.config.parts().budgeted()),
             });
-            if self.learner.skipped().1 >= self.config.train.max_nonfinite {
+            if progress(done + 1).is_break() || self.learner.skipped().1 >= self.config.train.max_nonfinite {
                 break;
             }
-            progress(done + 1);
         }
         Ok(rows)
     }
@@ -312,6 +339,14 @@ impl Agent for CpuAgent<'_> {
             state.confidence = kept.confidence.clone();
         }
         Ok(self.learner.import(state)?)
+    }
+
+    fn save_state(&mut self) -> anyhow::Result<Tensors> {
+        Ok(self.state())
+    }
+
+    fn load_state(&mut self, state: &mut Tensors) -> anyhow::Result<()> {
+        self.restore(state)
     }
 
     fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {

@@ -1,21 +1,25 @@
 //! The agent on the GPU: one graph for a training step, one for a collection step, one for each backtest's bar.
 
-use anyhow::Context;
+use std::ops::ControlFlow;
+
+use anyhow::{Context, bail};
 use gpu::clock;
 use gpu::kernels::c51_loss::stat;
-use gpu::kernels::iql_derive::state;
+use gpu::kernels::iql_derive::state as averages;
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
 use gpu::market::{LOG_FIELDS, LogRow, MarketParams};
 use settings::{Config, Group, Pruning};
 
+use crate::cublaslt::cache::PlanTable;
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{
     Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
-    record_probe, record_pruning, record_vaccinated,
+    record_probe, record_pruning, record_vaccinated, state,
 };
+use crate::tensors::Tensors;
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, PartRow, StepRow};
 use crate::train::market::Market;
@@ -23,6 +27,11 @@ use crate::train::profiler::{Profiler, StepProfile};
 
 /// Graph launches between two looks at the device: enough that the host is never waited for.
 const CHUNK: usize = 250;
+
+/// Names in a saved state: training steps begun, the environments, those on the held-out bars.
+const STEPS: &str = "steps";
+const COLLECTOR: &str = "collect";
+const VACCINE: &str = "vaccine";
 
 /// A part's backtest: one environment with its own ring of one slot.
 struct Backtest {
@@ -267,7 +276,7 @@ impl GpuAgent {
     fn adapts_epsilon(&mut self) -> anyhow::Result<bool> {
         let iql = self.buffers.parts.and_then(|parts| parts.iql);
         match iql.filter(|_| self.shape.parts.iql.adaptive_epsilon) {
-            Some(iql) => Ok(self.exec.download(iql.averages)?[state::STARTED as usize] != 0.0),
+            Some(iql) => Ok(self.exec.download(iql.averages)?[averages::STARTED as usize] != 0.0),
             None => Ok(false),
         }
     }
@@ -353,7 +362,7 @@ impl Agent for GpuAgent {
         self.description.clone()
     }
 
-    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<()> {
+    fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<usize> {
         if !self.adapts_epsilon()? {
             self.exec.upload(self.collector.epsilon, &[epsilon])?;
         }
@@ -361,23 +370,23 @@ impl Agent for GpuAgent {
             // It explores as the schedule says: its transitions are to be ordinary ones.
             self.exec.upload(vaccine.collector.epsilon, &[epsilon])?;
         }
-        for _ in 0..steps {
-            if stop.asked() {
-                break;
-            }
+        let mut done = 0;
+        while done < steps && !stop.asked() {
             self.collect_graph.replay(&mut self.exec)?;
             if let Some(vaccine) = &self.vaccine {
                 vaccine.collect_graph.replay(&mut self.exec)?;
             }
+            done += 1;
         }
-        Ok(self.exec.synchronize()?)
+        self.exec.synchronize()?;
+        Ok(done)
     }
 
     fn train(
         &mut self,
         steps: usize,
         stop: &Stop,
-        progress: &mut dyn FnMut(usize),
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> anyhow::Result<Vec<StepRow>> {
         let mut rows = Vec::with_capacity(steps);
         let begun = self.steps;
@@ -386,8 +395,7 @@ impl Agent for GpuAgent {
             self.launch(chunk, begun + steps as u64)?;
             // Downloading waits for the chunk; launches of the next one follow at once.
             rows.extend(self.history(chunk)?);
-            progress(rows.len());
-            if self.skipped_in_a_row()? >= self.max_nonfinite {
+            if progress(rows.len()).is_break() || self.skipped_in_a_row()? >= self.max_nonfinite {
                 break;
             }
         }
@@ -435,6 +443,35 @@ impl Agent for GpuAgent {
 
     fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()> {
         Ok(self.buffers.set_kept(&mut self.exec, kept)?)
+    }
+
+    fn save_state(&mut self) -> anyhow::Result<Tensors> {
+        let mut state = Tensors::default();
+        state.put(STEPS, vec![self.steps]);
+        state::save(&mut self.exec, &self.buffers.state(), &mut state)?;
+        self.collector.save(&mut self.exec, COLLECTOR, &mut state)?;
+        if let Some(vaccine) = &self.vaccine {
+            vaccine.collector.save(&mut self.exec, VACCINE, &mut state)?;
+        }
+        Ok(state)
+    }
+
+    fn load_state(&mut self, state: &mut Tensors) -> anyhow::Result<()> {
+        self.steps = state.take::<u64>(STEPS, 1)?[0];
+        state::load(&mut self.exec, &self.buffers.state(), state)?;
+        self.collector.load(&mut self.exec, COLLECTOR, state)?;
+        if let Some(vaccine) = &self.vaccine {
+            vaccine.collector.load(&mut self.exec, VACCINE, state)?;
+        }
+        let counted = self.exec.download(self.buffers.clock)?[clock::STEP as usize];
+        if counted != self.steps {
+            bail!("{STEPS} is {}, and the device counted {counted} training steps", self.steps);
+        }
+        Ok(())
+    }
+
+    fn plans(&self) -> Option<PlanTable> {
+        self.exec.plan_table()
     }
 
     fn sparsity(&mut self) -> anyhow::Result<Vec<(String, f64)>> {

@@ -55,6 +55,7 @@ pub struct Market {
 impl Market {
     /// Loads the bars of a configuration and prepares one split of them; fills in the model's state width and window.
     pub fn prepare(config: &mut Config) -> anyhow::Result<Self> {
+        config.check_before_data(bars::FEATURES, ::gpu::market::PORTFOLIO as usize)?;
         let loaded = load(&config.data)?;
         Self::of_loaded(config, &loaded)
     }

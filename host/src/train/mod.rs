@@ -3,51 +3,69 @@
 pub mod agent;
 pub mod checkpoint;
 pub mod cpu;
+pub mod files;
 pub mod gpu;
 pub mod market;
 pub mod metrics;
+pub mod position;
 pub mod profiler;
 pub mod progress;
 pub mod record;
 pub mod replay;
 pub mod run;
+pub mod saves;
+pub mod tensor_file;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
-/// A wish to stop, from Ctrl-C or a test. The loop looks at it between steps, saves, and ends.
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// A wish to stop, from Ctrl-C, a signal or a test. The loop looks at it between steps, saves, and ends.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicU8>);
+pub struct Stop(Arc<AtomicI32>);
 
 impl Stop {
     /// Whether somebody asked.
     pub fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.signal().is_some()
     }
 
-    /// Asks; returns how many times that has been done now.
-    pub fn ask(&self) -> u8 {
-        self.0.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    /// The signal that asked first.
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
 
-    /// Ctrl-C and SIGTERM ask; a second one ends the process at once, with the code of an interrupted program.
+    /// Asks as a signal does; false if somebody had asked before.
+    pub fn ask(&self, signal: i32) -> bool {
+        self.0.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ctrl-C, SIGTERM and SIGHUP ask; a second one ends the process at once, with the code that shells give such an end.
     pub fn on_signals(&self) -> anyhow::Result<()> {
         let stop = self.clone();
         // Whoever started the program with a signal ignored (nohup) does not want to be stopped by it.
-        let signals = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-        let ignored: Vec<i32> = signals.into_iter().filter(|&signal| is_ignored(signal)).collect();
-        ctrlc::set_handler(move || {
-            if stop.ask() > 1 {
-                std::process::exit(130);
+        let wanted: Vec<i32> =
+            [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal)).collect();
+        let mut signals = Signals::new(wanted).context("listening to signals")?;
+        let listen = move || {
+            for signal in signals.forever() {
+                if !stop.ask(signal) {
+                    std::process::exit(exit_code(signal));
+                }
+                progress::write_line("\nstopping after this step; once more to end at once");
             }
-            progress::write_line("\nstopping after this step; once more to end at once");
-        })?;
-        for signal in ignored {
-            // SAFETY: sets a disposition that has no handler.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(listen).context("listening to signals")?;
         Ok(())
     }
+}
+
+/// What shells say of a program that a signal ended: 130 for Ctrl-C, 143 for SIGTERM (`docs/ERRORS.md`).
+pub fn exit_code(signal: i32) -> i32 {
+    128 + signal
 }
 
 /// Whether the process inherited the signal as ignored.

@@ -1,5 +1,7 @@
 //! The replay of the CPU agent: the device's ring, draws, windows and priorities in host memory.
 
+mod state;
+
 use cpu_path::C51Batch;
 use cpu_path::replay::PriorityTree;
 use gpu::market::{TERMINATED, Transitions};

@@ -1,27 +1,38 @@
 //! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use backtest::Report;
+use cpu_path::CpuError;
 use serde::Serialize;
 use settings::Config;
 
+use crate::step::Kept;
 use crate::train::Stop;
 use crate::train::agent::{Agent, PartName, StepRow};
-use crate::train::checkpoint::{Checkpoint, Provenance, write_atomically};
+use crate::train::checkpoint::{Checkpoint, Provenance};
+use crate::train::files::{lock, write_atomically};
 use crate::train::market::Market;
 use crate::train::metrics::Metrics;
+use crate::train::position::Position;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
 use crate::train::record::{About, At, Tested, Values, validated, write_page};
+use crate::train::saves::{FOLDER, Origin, SavedRun, Saver};
 
 /// Files of a run.
 #[derive(Clone, Debug)]
 pub struct RunFiles {
     /// The folder.
     pub folder: PathBuf,
+    /// Keeps other processes out of it.
+    _lock: Arc<File>,
 }
 
 impl RunFiles {
@@ -30,20 +41,33 @@ impl RunFiles {
     pub fn create(folder: Option<&Path>) -> anyhow::Result<Self> {
         let folder = match folder {
             Some(folder) => {
-                std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-                for name in OWN_FILES {
-                    if folder.join(name).exists() {
-                        bail!("{} already holds {name}: choose another --run", folder.display());
-                    }
-                }
+                fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
                 folder.to_path_buf()
             }
             None => next_free(Path::new("runs"))?,
         };
-        // The first file is the lock: of two runs that start at once in one folder, one is refused before it writes.
+        // Of two runs that start at once in one folder, one is refused before it writes.
+        let handle = lock(&folder)?;
+        for name in OWN_FILES {
+            if folder.join(name).exists() {
+                bail!(
+                    "{} already holds {name}: choose another --run, or go on with --resume {}",
+                    folder.display(),
+                    folder.display()
+                );
+            }
+        }
         let metrics = folder.join(OWN_FILES[0]);
-        std::fs::File::create_new(&metrics).with_context(|| format!("creating {}", metrics.display()))?;
-        Ok(Self { folder })
+        File::create_new(&metrics).with_context(|| format!("creating {}", metrics.display()))?;
+        Ok(Self { folder, _lock: Arc::new(handle) })
+    }
+
+    /// The folder of a run that goes on.
+    ///
+    /// # Errors
+    /// If another process uses it.
+    pub fn open(folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self { folder: folder.to_path_buf(), _lock: Arc::new(lock(folder)?) })
     }
 
     /// The policy with the best validation score.
@@ -55,10 +79,20 @@ impl RunFiles {
     pub fn last(&self) -> PathBuf {
         self.folder.join("last.safetensors")
     }
+
+    /// An epoch's policy, where `checkpoint.every` keeps it.
+    pub fn epoch(&self, epoch: usize) -> PathBuf {
+        self.folder.join(format!("epoch-{epoch:04}.safetensors"))
+    }
+
+    /// Result of the best policy on the test part.
+    fn test(&self) -> PathBuf {
+        self.folder.join("test.json")
+    }
 }
 
 /// What a run writes into its folder, the first one first.
-const OWN_FILES: [&str; 9] = [
+const OWN_FILES: [&str; 10] = [
     "metrics.jsonl",
     "config.toml",
     "best.safetensors",
@@ -68,6 +102,7 @@ const OWN_FILES: [&str; 9] = [
     "test-trades.csv",
     "report.html",
     report::events::FILE,
+    FOLDER,
 ];
 
 /// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity has minus infinity,
@@ -83,10 +118,10 @@ fn rank(score: Option<f64>) -> f64 {
 }
 
 fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
     for number in 1..100_000 {
         let folder = parent.join(format!("{number:04}"));
-        match std::fs::create_dir(&folder) {
+        match fs::create_dir(&folder) {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error).with_context(|| format!("creating {}", folder.display())),
@@ -136,12 +171,25 @@ struct ProfileRow<'a> {
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Result of the best policy on the test part.
-    pub test: backtest::Report,
-    /// Epoch of the best policy, from 1.
-    pub best_epoch: usize,
+    /// Epoch of the best policy, from 1, and its result on the test part; none before an epoch has ended.
+    pub best: Option<(usize, Report)>,
     /// Whether it was stopped before the last epoch.
     pub stopped: bool,
+    /// The state it goes on from, where states are saved.
+    pub state: Option<PathBuf>,
+}
+
+/// A saved state and its file.
+pub type Resumed = (PathBuf, SavedRun);
+
+/// What the loop changes.
+struct Progressing {
+    position: Position,
+    metrics: Metrics,
+    best: Option<Checkpoint>,
+    /// Files of the best policy and of the last epoch's.
+    policies: [Option<Vec<u8>>; 2],
+    saver: Saver,
 }
 
 /// What a run is made of.
@@ -159,130 +207,272 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Trains, and tests the best policy.
-    pub fn train(&self, agent: &mut dyn Agent, progress: &mut Progress) -> anyhow::Result<Outcome> {
-        let config = self.config;
-        write_atomically(&self.files.folder.join("config.toml"), config.to_toml().as_bytes())
-            .with_context(|| format!("writing into {}", self.files.folder.display()))?;
-        let path = self.files.folder.join("metrics.jsonl");
-        let mut metrics = Metrics::create(&path)?.with_events(config.train.train_steps)?;
-        let about = About::new(config, self.market, &self.kernels, agent.device());
-        metrics.write("run", &about)?;
-        progress.row("run", &about)?;
-        progress.plan(config.train.epochs * config.train.train_steps);
-        let mut best: Option<Checkpoint> = None;
-        let mut step = 0;
-        let mut adaptive = None;
-        progress.begin("warm-up", config.collect.warmup);
-        if config.collect.warmup > config.collect.steps {
-            agent.collect(config.collect.warmup - config.collect.steps, 1.0, &self.stop)?;
+    /// Trains, from the beginning or from where a saved state stands, and tests the best policy.
+    pub fn train(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        resumed: Option<Resumed>,
+    ) -> anyhow::Result<Outcome> {
+        let mut run = match resumed {
+            None => self.begin()?,
+            Some(resumed) => self.go_on(agent, resumed)?,
+        };
+        let (epochs, steps) = (self.config.train.epochs, self.config.train.train_steps);
+        let about = About::new(self.config, self.market, &self.kernels, agent.device());
+        if run.position.step == 0 && run.position.warmed == 0 {
+            run.metrics.write("run", &about)?;
         }
-        for epoch in 1..=config.train.epochs {
-            // The value networks' epsilon, where it is on, replaces the schedule's from their first step on.
-            let epsilon = adaptive.unwrap_or_else(|| self.epsilon(epoch));
-            let start = Instant::now();
-            agent.collect(config.collect.steps, epsilon, &self.stop)?;
-            let collect_seconds = start.elapsed().as_secs_f64();
-
-            let name = format!("epoch {epoch}");
-            progress.begin(&name, config.train.train_steps);
-            let start = Instant::now();
-            let total = config.train.train_steps;
-            let rows = agent.train(total, &self.stop, &mut |done| progress.advance(&name, done, total))?;
-            let train_seconds = start.elapsed().as_secs_f64();
-            for (i, row) in rows.iter().enumerate() {
-                metrics.write("step", &Numbered { step: step + i + 1, row })?;
-            }
-            step += rows.len();
-            if config.iql.adaptive_epsilon && (adaptive.is_some() || rows.iter().any(|row| !row.skipped)) {
-                adaptive = rows.last().and_then(|row| row.parts.iql_epsilon).or(adaptive);
-            }
-            let skipped = agent.skipped_in_a_row()?;
-            if skipped >= u64::from(config.train.max_nonfinite) {
-                let kept = match &best {
-                    Some(_) => {
-                        format!("the policy of the last finished epoch is {}", self.files.last().display())
-                    }
-                    None => "no epoch was finished, so there is no policy".into(),
-                };
-                bail!(
-                    "the gradient norm was not finite in {skipped} steps in a row (train.max_nonfinite), the last one \
-                     step {step}: those steps changed nothing; {kept}. A smaller optimizer.lr is what usually helps"
-                );
-            }
-            if self.stop.asked() || rows.is_empty() {
-                break;
-            }
-            let passed = agent.backtest(PartName::Validation)?;
-            let report = self.market.report(&passed, PartName::Validation)?;
-            let score = score(&report.strategy);
-            let sensitivity = agent.sensitivity()?;
-            if !sensitivity.is_empty() {
-                metrics.write("sensitivity", &Sensitivity { epoch, step, features: &sensitivity })?;
-            }
-            let is_best = best.as_ref().is_none_or(|b| rank(score) > rank(b.provenance.score));
-            let checkpoint = self.checkpoint(agent, epoch, score)?;
-            let at = At { epoch, step, support: self.support(&rows) };
-            let policy = (&checkpoint.online[..], &checkpoint.target[..], &checkpoint.kept);
-            let values = Values::new(config, self.market, (PartName::Validation, &passed), policy, at)?;
-            metrics.write("values", &values)?;
-            checkpoint.save(&self.files.last())?;
-            if is_best {
-                checkpoint.save(&self.files.best())?;
-                best = Some(checkpoint);
-            }
-            let mean = mean(&rows);
-            let row = EpochRow {
-                epoch,
-                step,
-                epsilon,
-                steps: rows.len(),
-                loss: mean.loss,
-                td: mean.td,
-                q: mean.q,
-                gradient_norm: mean.gradient_norm,
-                clipped_low: mean.clipped_low,
-                clipped_high: mean.clipped_high,
-                skipped: rows.iter().filter(|row| row.skipped).count(),
-                collect_seconds,
-                train_seconds,
-                microseconds_per_step: 1e6 * train_seconds / rows.len() as f64,
-                validation_return: report.strategy.total_return,
-                validation_sharpe: report.strategy.sharpe,
-                best: is_best,
-            };
-            metrics.write("epoch", &row)?;
-            progress.row("epoch", &row)?;
-            progress.status(row.loss, row.validation_sharpe);
-            let sparsity = agent.sparsity()?;
-            if !sparsity.is_empty() {
-                metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
-            }
-            progress.line(&row.text(config.train.epochs));
-            if let Some(profile) = agent.profile()? {
-                metrics.write("profile", &ProfileRow { epoch, profile: &profile })?;
-                progress.line(&profile.text());
-            }
+        progress.row("run", &about)?;
+        progress.plan((epochs * steps).saturating_sub(run.position.step));
+        while run.position.epoch <= self.config.train.epochs && !self.stop.asked() {
+            self.epoch(agent, progress, &mut run).map_err(|error| self.explain(error, &run.position))?;
         }
         progress.end();
-        let Some(best) = best else {
-            bail!("stopped before the first epoch ended: there is no policy to test");
-        };
+        let stopped = run.position.epoch <= self.config.train.epochs;
+        if run.saver.is_on() {
+            // Before the test, which changes the agent's parameters.
+            if let Err(error) = self.save(agent, &mut run)? {
+                progress.line(&format!("warning: {error:#}"));
+            }
+            run.saver.wait()?;
+        }
+        let state = run.saver.is_on().then(|| run.saver.latest());
+        let Some(best) = run.best else { return Ok(Outcome { best: None, stopped, state }) };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
         let rows = agent.backtest(PartName::Test)?;
-        let sharpes = validated(&path)?;
-        let tested = Tested::new(config, self.market, rows, PartName::Test, sharpes.as_deref())?;
+        let sharpes = validated(&self.metrics())?;
+        let tested = Tested::new(self.config, self.market, rows, PartName::Test, sharpes.as_deref())?;
         let test = &tested.report;
-        metrics.write("test", test)?;
+        run.metrics.write("test", test)?;
         progress.row("test", test)?;
         let report = serde_json::to_string_pretty(test)?;
-        let folder = &self.files.folder;
-        write_atomically(&folder.join("test.json"), report.as_bytes())?;
-        tested.write_tables(config, self.market, folder, "test")?;
-        write_page(folder)?;
-        let (best_epoch, stopped) = (best.provenance.epoch, self.stop.asked());
-        Ok(Outcome { test: tested.report, best_epoch, stopped })
+        let path = self.files.test();
+        write_atomically(&path, report.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
+        tested.write_tables(self.config, self.market, &self.files.folder, "test")?;
+        write_page(&self.files.folder)?;
+        Ok(Outcome { best: Some((best.provenance.epoch, tested.report)), stopped, state })
+    }
+
+    /// Says of values that are no numbers any more when that was seen, and what helps.
+    fn explain(&self, error: anyhow::Error, position: &Position) -> anyhow::Error {
+        let diverged = error
+            .chain()
+            .any(|cause| matches!(cause.downcast_ref::<CpuError>(), Some(CpuError::NonFiniteValue { .. })));
+        if !diverged {
+            return error;
+        }
+        error.context(format!(
+            "the training has diverged: in epoch {}, after training step {}, the network's values are not finite. A smaller \
+             optimizer.lr (it is {}) is what usually helps",
+            position.epoch, position.step, self.config.optimizer.lr
+        ))
+    }
+
+    fn write_config(&self) -> anyhow::Result<()> {
+        write_atomically(&self.files.folder.join("config.toml"), self.config.to_toml().as_bytes())
+            .with_context(|| format!("writing into {}", self.files.folder.display()))
+    }
+
+    fn metrics(&self) -> PathBuf {
+        self.files.folder.join(OWN_FILES[0])
+    }
+
+    fn begin(&self) -> anyhow::Result<Progressing> {
+        self.write_config()?;
+        Ok(Progressing {
+            position: Position::start(),
+            metrics: Metrics::create(&self.metrics())?.with_events(self.config.train.train_steps)?,
+            best: None,
+            policies: [None, None],
+            saver: Saver::new(&self.files.folder, &self.config.checkpoint, None)?,
+        })
+    }
+
+    /// Puts the agent and the run's files where the state stands.
+    fn go_on(&self, agent: &mut dyn Agent, (path, mut saved): Resumed) -> anyhow::Result<Progressing> {
+        let naming = || format!("the saved state {}", path.display());
+        let best = saved.best().with_context(naming)?;
+        agent.load_state(&mut saved.agent).with_context(naming)?;
+        saved.agent.finish().with_context(naming)?;
+        // Nothing of the run was changed up to here.
+        let metrics = Metrics::go_on(&self.metrics(), &saved.position.metrics)?
+            .with_events(self.config.train.train_steps)?;
+        let saver = Saver::new(&self.files.folder, &self.config.checkpoint, Some(&path))?;
+        for (file, policy) in [self.files.best(), self.files.last()].iter().zip(&saved.policies) {
+            let written = match policy {
+                Some(bytes) => write_atomically(file, bytes),
+                None => remove(file),
+            };
+            written.with_context(|| format!("writing {}", file.display()))?;
+        }
+        remove(&self.files.test())?;
+        self.write_config()?;
+        Ok(Progressing { position: saved.position, metrics, best, policies: saved.policies, saver })
+    }
+
+    /// Copies the state and has it written; the inner error is of the one before.
+    fn save(&self, agent: &mut dyn Agent, run: &mut Progressing) -> anyhow::Result<anyhow::Result<()>> {
+        run.position.metrics = run.metrics.mark()?;
+        let saved = SavedRun {
+            config: self.config.clone(),
+            market: self.market.record.clone(),
+            origin: Origin::of(agent, &self.kernels),
+            position: run.position.clone(),
+            policies: run.policies.clone(),
+            best_score: run.best.as_ref().map_or(0.0, |best| best.provenance.score.unwrap_or(f64::NAN)),
+            agent: agent.save_state().context("copying the state of the run")?,
+        };
+        Ok(run.saver.save(saved))
+    }
+
+    /// What is left of the epoch under way; returns in its midst when the run is to stop.
+    fn epoch(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        run: &mut Progressing,
+    ) -> anyhow::Result<()> {
+        let (config, epoch) = (self.config, run.position.epoch);
+        let warmup = config.collect.warmup.saturating_sub(config.collect.steps);
+        if run.position.warmed < warmup {
+            progress.begin("warm-up", config.collect.warmup);
+            run.position.warmed += agent.collect(warmup - run.position.warmed, 1.0, &self.stop)?;
+        }
+        let epsilon = run.position.epsilon.unwrap_or_else(|| self.epsilon(epoch));
+        let start = Instant::now();
+        let left = config.collect.steps - run.position.collected;
+        run.position.collected += agent.collect(left, epsilon, &self.stop)?;
+        let collect_seconds = start.elapsed().as_secs_f64();
+
+        let name = format!("epoch {epoch}");
+        let (total, before) = (config.train.train_steps, run.position.trained);
+        progress.begin(&name, total);
+        let start = Instant::now();
+        while run.position.trained < total && !self.stop.asked() {
+            self.steps(agent, progress, &name, run)?;
+            if run.saver.is_due()
+                && let Err(error) = self.save(agent, run)?
+            {
+                progress.line(&format!("warning: {error:#}"));
+            }
+        }
+        let train_seconds = start.elapsed().as_secs_f64();
+        if self.stop.asked() {
+            return Ok(());
+        }
+        run.position.adapt_epsilon(config.iql.adaptive_epsilon);
+        let passed = agent.backtest(PartName::Validation)?;
+        let report = self.market.report(&passed, PartName::Validation)?;
+        let score = score(&report.strategy);
+        let sensitivity = agent.sensitivity()?;
+        if !sensitivity.is_empty() {
+            let row = Sensitivity { epoch, step: run.position.step, features: &sensitivity };
+            run.metrics.write("sensitivity", &row)?;
+        }
+        let is_best = run.best.as_ref().is_none_or(|b| rank(score) > rank(b.provenance.score));
+        let checkpoint = self.checkpoint(agent, epoch, score)?;
+        let at = At { epoch, step: run.position.step, support: self.support(&checkpoint.kept) };
+        let policy = (&checkpoint.online[..], &checkpoint.target[..], &checkpoint.kept);
+        let values = Values::new(config, self.market, (PartName::Validation, &passed), policy, at)?;
+        run.metrics.write("values", &values)?;
+        self.keep_policy(checkpoint, is_best, run)?;
+        let (mean, sums) = (run.position.sums.mean(), &run.position.sums);
+        let row = EpochRow {
+            epoch,
+            step: run.position.step,
+            epsilon,
+            steps: sums.steps,
+            loss: mean.loss,
+            td: mean.td,
+            q: mean.q,
+            gradient_norm: mean.gradient_norm,
+            clipped_low: mean.clipped_low,
+            clipped_high: mean.clipped_high,
+            skipped: sums.skipped(),
+            collect_seconds,
+            train_seconds,
+            microseconds_per_step: 1e6 * train_seconds / (total - before).max(1) as f64,
+            validation_return: report.strategy.total_return,
+            validation_sharpe: report.strategy.sharpe,
+            best: is_best,
+        };
+        run.metrics.write("epoch", &row)?;
+        progress.row("epoch", &row)?;
+        progress.status(row.loss, row.validation_sharpe);
+        let sparsity = agent.sparsity()?;
+        if !sparsity.is_empty() {
+            run.metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
+        }
+        progress.line(&row.text(config.train.epochs));
+        if let Some(profile) = agent.profile()? {
+            run.metrics.write("profile", &ProfileRow { epoch, profile: &profile })?;
+            progress.line(&profile.text());
+        }
+        run.position.next_epoch();
+        if run.saver.is_due()
+            && let Err(error) = self.save(agent, run)?
+        {
+            progress.line(&format!("warning: {error:#}"));
+        }
+        Ok(())
+    }
+
+    /// Training steps up to the epoch's end, the next saved state or the wish to stop.
+    fn steps(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        name: &str,
+        run: &mut Progressing,
+    ) -> anyhow::Result<()> {
+        let (total, before) = (self.config.train.train_steps, run.position.trained);
+        let saver = &run.saver;
+        let rows = agent.train(total - before, &self.stop, &mut |done| {
+            progress.advance(name, before + done, total);
+            if saver.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for (i, row) in rows.iter().enumerate() {
+            run.metrics.write("step", &Numbered { step: run.position.step + i + 1, row })?;
+        }
+        run.position.add(&rows);
+        let skipped = agent.skipped_in_a_row()?;
+        if skipped < u64::from(self.config.train.max_nonfinite) {
+            return Ok(());
+        }
+        let kept = match &run.best {
+            Some(_) => format!("the policy of the last finished epoch is {}", self.files.last().display()),
+            None => "no epoch was finished, so there is no policy".into(),
+        };
+        bail!(
+            "the gradient norm was not finite in {skipped} steps in a row (train.max_nonfinite), the last one step {}: \
+             those steps changed nothing; {kept}. A smaller optimizer.lr is what usually helps",
+            run.position.step
+        );
+    }
+
+    /// Writes an epoch's policy under the names it is to be kept by.
+    fn keep_policy(&self, policy: Checkpoint, is_best: bool, run: &mut Progressing) -> anyhow::Result<()> {
+        let epoch = policy.provenance.epoch;
+        let bytes = policy.bytes()?;
+        let mut files = vec![self.files.last()];
+        if is_best {
+            files.push(self.files.best());
+            run.position.best = Some(epoch);
+            run.policies[0] = Some(bytes.clone());
+            run.best = Some(policy);
+        }
+        let every = self.config.checkpoint.every;
+        if every > 0 && epoch.is_multiple_of(every) {
+            files.push(self.files.epoch(epoch));
+        }
+        for file in files {
+            write_atomically(&file, &bytes)
+                .with_context(|| format!("writing the checkpoint {}", file.display()))?;
+        }
+        run.policies[1] = Some(bytes);
+        Ok(())
     }
 
     /// Linear from the first epoch's to the last one's.
@@ -292,18 +482,16 @@ impl Run<'_> {
         c.epsilon_start + (c.epsilon_end - c.epsilon_start) * way
     }
 
-    /// Ends of the support after an epoch's steps: the configured ones unless they adapt.
-    fn support(&self, rows: &[StepRow]) -> [f32; 2] {
-        let (model, last) = (&self.config.model, rows.last().map(|row| row.parts).unwrap_or_default());
-        [last.v_min.unwrap_or(model.v_min), last.v_max.unwrap_or(model.v_max)]
+    /// Ends of the support: the configured ones unless they adapt, in which case the value networks keep them.
+    fn support(&self, kept: &Kept) -> [f32; 2] {
+        let model = &self.config.model;
+        match kept.iql[..] {
+            [.., v_min, v_max] if self.config.iql.adaptive_support => [v_min, v_max],
+            _ => [model.v_min, model.v_max],
+        }
     }
 
-    fn checkpoint(
-        &self,
-        agent: &mut dyn Agent,
-        epoch: usize,
-        score: Option<f64>,
-    ) -> anyhow::Result<Checkpoint> {
+    fn checkpoint(&self, agent: &mut dyn Agent, epoch: usize, score: Option<f64>) -> anyhow::Result<Checkpoint> {
         let (online, target) = agent.parameters()?;
         let provenance = Provenance {
             epoch,
@@ -334,20 +522,13 @@ struct Numbered<'a> {
     row: &'a StepRow,
 }
 
-/// Means over the steps that were not skipped.
-fn mean(rows: &[StepRow]) -> StepRow {
-    let kept: Vec<&StepRow> = rows.iter().filter(|row| !row.skipped).collect();
-    let average = |value: fn(&StepRow) -> f32| {
-        (kept.iter().map(|row| f64::from(value(row))).sum::<f64>() / kept.len() as f64) as f32
-    };
-    StepRow {
-        loss: average(|r| r.loss),
-        td: average(|r| r.td),
-        q: average(|r| r.q),
-        clipped_low: average(|r| r.clipped_low),
-        clipped_high: average(|r| r.clipped_high),
-        gradient_norm: average(|r| r.gradient_norm),
-        ..StepRow::default()
+/// Removes a file that may be there.
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -4,108 +4,22 @@
 //! features, with phi and x computed again: dWh = du1^T x, dbh; dx = du1 Wh; dh = sum over a sample's rows of dx * phi;
 //! d phi = dx * h where phi is positive; dWc = d phi^T cos, dbc.
 //!
-//! The parameters' gradients are summed over a block's tiles in the block's own plane of device memory, which stays in the
-//! L2 cache, in the order in which lanes hold them: four floats of one lane side by side, lanes next to each other. Each
-//! number is read and written by one thread, so the order of the sum is the order of the tiles. `reduce` adds the planes.
+//! The parameters' gradients are summed over a block's tiles in the block's own plane of device memory (`plane`).
 
 use cuda_std::prelude::*;
 
-use super::forward::{Head, RowSamples};
+use super::forward::{Head, RowSamples, ready};
 use super::loss::Loss;
-use super::product::{Arithmetic, Fragments, Plain, RowSums, Summing, WithSums, ZERO, multiply};
-use super::size::{Embed, GradEmbed, GradHide, GradOut, Hide, Memory, OUTPUTS, Part, Place, Size, Split};
+use super::memory::Memory;
+use super::plane::{Plane, Sums};
+use super::product::{Arithmetic, Fragments, Plain, WithSums, ZERO, multiply};
+use super::size::{
+    Embed, GradEmbed, GradHide, GradOut, Hide, OUTPUTS, Part, Place, Size, Split, side_by_side,
+};
 use super::target::first_output;
-use super::tile::{AlongK, AlongRows, Lane, Tile, opaque};
+use super::tile::{AlongK, AlongRows, opaque};
+use super::trunk::{store_products, store_warp_sums, sum_dh, sum_dh_in_warp, sum_dh_of_warps};
 use crate::action;
-
-/// Where the parts of a plane begin, in floats.
-#[derive(Clone, Copy)]
-pub struct Plane {
-    /// dWh, one chunk after the other.
-    pub hid_weight: u32,
-    /// dWc, one chunk after the other.
-    pub cos_weight: u32,
-    /// dWo, one group of outputs after the other.
-    pub out_weight: u32,
-    /// dbh.
-    pub hid_bias: u32,
-    /// dbc.
-    pub cos_bias: u32,
-    /// dbo.
-    pub out_bias: u32,
-    /// Floats of a plane.
-    pub len: u32,
-}
-
-impl Plane {
-    /// For a head's sizes.
-    #[inline(always)]
-    pub fn new<S: Size>(trunk: u32, outputs: u32) -> Plane {
-        let (chunks, groups) = (trunk.div_ceil(S::CHUNK), outputs.div_ceil(OUTPUTS));
-        let hid_weight = 0;
-        let cos_weight = hid_weight + chunks * S::HIDDEN * S::CHUNK;
-        let out_weight = cos_weight + chunks * S::CHUNK * S::COSINES;
-        let hid_bias = out_weight + groups * OUTPUTS * S::HIDDEN;
-        let cos_bias = hid_bias + S::HIDDEN;
-        let out_bias = cos_bias + chunks * S::CHUNK;
-        Plane {
-            hid_weight,
-            cos_weight,
-            out_weight,
-            hid_bias,
-            cos_bias,
-            out_bias,
-            len: out_bias + groups * OUTPUTS,
-        }
-    }
-}
-
-/// The block's plane.
-#[derive(Clone, Copy)]
-struct Sums {
-    planes: InOut<f32>,
-    start: u32,
-    /// Nothing is there yet.
-    first: bool,
-}
-
-impl Sums {
-    /// Adds A B, of [k, rows of C] and [k, columns of C], to the part of the plane that begins at `weight`, and if `U` says
-    /// so the sums of A over k to the one that begins at `bias`. What was in the plane is read before the product and added
-    /// after it, where there are registers for it; else it is read after the product.
-    #[inline(always)]
-    fn add<E: Arithmetic, P: Part, U: Summing>(&self, a: Tile, b: Tile, weight: u32, bias: u32) {
-        // A thread of 512 has half the registers.
-        let early = P::THREADS == 256 || P::TM * P::TN <= 8;
-        let at = self.start + weight + 4 * opaque(thread::thread_idx());
-        let mut before = ZERO;
-        if early && !self.first {
-            unroll_fragments!(P, n => {
-                before[n] = self.planes.get4(at + 4 * P::THREADS * n as u32);
-            });
-        }
-        let mut c = ZERO;
-        let mut sums: RowSums = [0.0; 8];
-        let sum = P::corner().1 == 0;
-        E::multiply::<P, AlongRows, AlongRows, U>(a, b, a.rows, &mut c, sum, &mut sums);
-        unroll_fragments!(P, n => {
-            let at = at + 4 * P::THREADS * n as u32;
-            let before = if early || self.first { before[n] } else { self.planes.get4(at) };
-            let c = c[n];
-            self.planes.set4(at, [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]]);
-        });
-        if U::ON && sum {
-            let row = P::corner().0 + thread::lane() / 4;
-            unroll8!(i < 2 * P::TM => {
-                let sum = E::whole_sum(sums[i]);
-                if thread::lane().is_multiple_of(4) {
-                    let at = self.start + bias + row + 8 * i as u32;
-                    self.planes.set(at, if self.first { sum } else { self.planes.get(at) + sum });
-                }
-            });
-        }
-    }
-}
 
 /// All gradients of one tile. Items hold dz; u1 is in shared memory, and so is the output layer's weight where it has one
 /// group. At the end the cosines, d phi and the hidden layer's weight have been read.
@@ -130,13 +44,16 @@ pub fn run<E: Arithmetic, S: Size>(
         }
         spread::<E, S>(loss, split, place, outputs);
         shared::copy_wait::<0>();
-        thread::sync(); // dz and the weight are there
-        sums.add::<E, GradOut<S>, WithSums>(
-            Memory::<S>::d_outputs(),
-            Memory::<S>::hidden(),
-            plane.out_weight + outputs * OUTPUTS * S::HIDDEN,
-            plane.out_bias + outputs * OUTPUTS,
-        );
+        ready::<S>(); // dz and the weight are there
+        let (dz, u1) = (Memory::<S>::d_outputs(), Memory::<S>::hidden());
+        let weight = plane.out_weight + outputs * OUTPUTS * S::HIDDEN;
+        let bias = plane.out_bias + outputs * OUTPUTS;
+        if S::GROUPS {
+            sums.add::<E, GradOut<S>, Plain>(u1, dz, weight, 0);
+            sums.add_rows::<E, GradOut<S>>(dz, OUTPUTS, bias);
+        } else {
+            sums.add::<E, GradOut<S>, WithSums>(dz, u1, weight, bias);
+        }
         multiply::<E, Hide<S>, AlongK, AlongRows>(
             Memory::<S>::d_outputs(),
             Memory::<S>::out_weight(),
@@ -156,6 +73,27 @@ pub fn run<E: Arithmetic, S: Size>(
         hidden.set_pair(lane, corner, 2 * i, j, [scale(upper[0], d[0]), scale(upper[1], d[1])]);
         hidden.set_pair(lane, corner, 2 * i + 1, j, [scale(lower[0], d[2]), scale(lower[1], d[3])]);
     });
+    if S::GROUPS {
+        chunks_by_groups::<E, S>(head, loss, place, split, samples, piece, &sums);
+    } else {
+        chunks_by_warps::<E, S>(head, loss, place, split, samples, piece, &sums);
+    }
+}
+
+/// The gradients that go through x, chunk by chunk of trunk features: du1 is there, and the copies of the first chunk's
+/// weights and h are under way.
+#[inline(always)]
+fn chunks_by_warps<E: Arithmetic, S: Size>(
+    head: &Head,
+    loss: &Loss,
+    place: &Place,
+    split: &Split,
+    samples: &RowSamples,
+    piece: u32,
+    sums: &Sums,
+) {
+    let plane = Plane::new::<S>(head.trunk, head.outputs);
+    let hidden = Memory::<S>::hidden();
     // A sample's rows are one warp's: dh need not go through shared memory.
     let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;
     let chunks = head.chunks::<S>();
@@ -205,14 +143,72 @@ pub fn run<E: Arithmetic, S: Size>(
     thread::sync(); // d phi and the cosines have been read
 }
 
-/// dx * phi to shared memory.
+/// The same by warpgroups. A group has its own rows of phi and dx, so that both products and what follows them need no
+/// barrier between: the groups are at different ones, and the tensor cores have work.
 #[inline(always)]
-fn store_products<S: Size>(dh: &Fragments) {
-    let products = Memory::<S>::products();
-    each_tile!(Embed<S>, (lane, corner, at, i, j) => {
-        products.set_pair(lane, corner, 2 * i, j, [dh[at][0], dh[at][1]]);
-        products.set_pair(lane, corner, 2 * i + 1, j, [dh[at][2], dh[at][3]]);
-    });
+fn chunks_by_groups<E: Arithmetic, S: Size>(
+    head: &Head,
+    loss: &Loss,
+    place: &Place,
+    split: &Split,
+    samples: &RowSamples,
+    piece: u32,
+    sums: &Sums,
+) {
+    let plane = Plane::new::<S>(head.trunk, head.outputs);
+    // A sample's rows are several warps' whole rows.
+    let whole_warps = split.pieces == 1 && split.rows.is_multiple_of(16);
+    let chunks = head.chunks::<S>();
+    shared::copy_wait::<0>();
+    ready::<S>(); // du1 and the first chunk's weights and h are there
+    let mut chunk = 0;
+    while chunk < chunks {
+        let phi = head.embed::<E, S, false>(chunk, samples, &E::Kept::default());
+        let dh = d_phi::<E, S>(&phi, chunk, samples);
+        if whole_warps {
+            store_warp_sums::<S>(&dh);
+        }
+        ready::<S>(); // x, d phi and the warps' sums are there, the weights have been read
+        if whole_warps {
+            head.copy_embed::<S>(place, split, chunk + 1);
+            head.copy_hidden::<S>(chunk + 1);
+        }
+        let second_half = opaque(thread::thread_idx()) >= GradHide::<S>::THREADS;
+        if !side_by_side::<S>() || !second_half {
+            let (hidden, x) = (Memory::<S>::hidden(), Memory::<S>::x());
+            let weight = plane.hid_weight + chunk * S::HIDDEN * S::CHUNK;
+            if chunk == 0 {
+                sums.add::<E, GradHide<S>, WithSums>(hidden, x, weight, plane.hid_bias);
+            } else {
+                sums.add::<E, GradHide<S>, Plain>(hidden, x, weight, 0);
+            }
+        }
+        if !side_by_side::<S>() || second_half {
+            sums.add::<E, GradEmbed<S>, WithSums>(
+                Memory::<S>::d_phi(),
+                Memory::<S>::cosines(),
+                plane.cos_weight + chunk * S::CHUNK * S::COSINES,
+                plane.cos_bias + chunk * S::CHUNK,
+            );
+        }
+        if whole_warps {
+            sum_dh_of_warps::<S>(head, loss, place, split, chunk);
+        } else {
+            // The products need x's and d phi's place. Kept until now, they would take registers that others lack.
+            thread::sync(); // x and d phi have been read
+            let phi = head.embed::<E, S, false>(chunk, samples, &E::Kept::default());
+            let dh = d_phi::<E, S>(&phi, chunk, samples);
+            thread::sync(); // x and d phi have been written once more, the weights have been read
+            head.copy_embed::<S>(place, split, chunk + 1);
+            head.copy_hidden::<S>(chunk + 1);
+            store_products::<S>(&dh);
+            thread::sync(); // dx * phi is there
+            sum_dh::<S>(head, loss, place, split, chunk, piece);
+        }
+        shared::copy_wait::<0>();
+        ready::<S>(); // the next weights and h are there; x, d phi and the sums have been read
+        chunk += 1;
+    }
 }
 
 /// dz of one group of outputs as a matrix [rows, outputs], zero where an action was not taken.
@@ -264,87 +260,4 @@ fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSampl
         dx[at] = [v[0] * p[0], v[1] * p[1], v[2] * p[2], v[3] * p[3]];
     });
     dx
-}
-
-/// dh of a chunk: the sum of dx * phi, which is in shared memory, over each sample's rows in order.
-#[inline(always)]
-fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32, piece: u32) {
-    let products = Memory::<S>::products();
-    let mut index = thread::thread_idx();
-    while index < place.samples * S::CHUNK {
-        let (sample, column) = (index / S::CHUNK, index % S::CHUNK);
-        let feature = chunk * S::CHUNK + column;
-        if feature < head.trunk {
-            let at = (place.first + sample) * head.trunk + feature;
-            let mut sum = if piece > 0 { loss.dh.get(at) } else { 0.0 };
-            let first = sample * split.rows;
-            let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
-            let mut row = first;
-            while row < end {
-                sum += products.get(row, column);
-                row += 1;
-            }
-            loss.dh.set(at, sum);
-        }
-        index += S::THREADS;
-    }
-}
-
-/// dh of a chunk where each sample's rows are those of one warp's part of dx * phi: in the order of the lane's tiles, then
-/// over the lanes with the same columns. These halve their columns at each of three steps, so that at the end a lane has
-/// one column's sum (or, of fewer columns than lanes, several lanes the same).
-#[inline(always)]
-fn sum_dh_in_warp<S: Size>(head: &Head, loss: &Loss, place: &Place, products: &Fragments, chunk: u32) {
-    const { assert!(2 * Embed::<S>::TN <= 8) };
-    let (row, column) = Embed::<S>::corner();
-    let sample = row / (16 * Embed::<S>::TM as u32);
-    if sample < place.samples {
-        let Lane { g, t } = Lane::new();
-        let mut sums = [0.0f32; 8];
-        unroll4!(j < Embed::<S>::TN => {
-            unroll4!(i < Embed::<S>::TM => {
-                let p = products[i * Embed::<S>::TN + j];
-                sums[2 * j % 8] += p[0] + p[2];
-                sums[(2 * j + 1) % 8] += p[1] + p[3];
-            });
-        });
-        let count = 2 * Embed::<S>::TN;
-        halve(&mut sums, count, 16, g & 4 != 0);
-        halve(&mut sums, count / 2, 8, g & 2 != 0);
-        halve(&mut sums, count / 4, 4, g & 1 != 0);
-        let lanes = 8 / count as u32;
-        let n = g / lanes;
-        let feature = chunk * S::CHUNK + column + 2 * t + 8 * (n / 2) + n % 2;
-        if g.is_multiple_of(lanes) && feature < head.trunk {
-            loss.dh.set((place.first + sample) * head.trunk + feature, sums[0]);
-        }
-    }
-}
-
-/// Adds up `count` sums with the lane `lane ^ mask`: this one keeps the upper half of them, or the lower. A single sum both
-/// keep.
-#[inline(always)]
-fn halve(sums: &mut [f32; 8], count: usize, mask: u32, upper: bool) {
-    if count > 1 {
-        unroll4!(n < count / 2 => {
-            let (low, high) = (sums[n], sums[(n + count / 2) % 8]);
-            let (kept, given) = if upper { (high, low) } else { (low, high) };
-            sums[n] = kept + warp::shfl_xor(given, mask);
-        });
-    } else {
-        sums[0] += warp::shfl_xor(sums[0], mask);
-    }
-}
-
-/// Index of a float of a lane's part of C in a plane's part, from its row and column in C: the inverse of what
-/// [`Sums::add`] does.
-#[inline(always)]
-pub fn fragment_place<P: Part>(offset: u32) -> (u32, u32) {
-    let (e, fragment) = (offset % 4, offset / 4);
-    let (thread, n) = (fragment % P::THREADS, fragment / P::THREADS);
-    let (warp, lane) = (thread / 32, thread % 32);
-    let (i, j) = (n / P::TN as u32, n % P::TN as u32);
-    let row = (warp / P::ACROSS * P::TM as u32 + i) * 16 + lane / 4 + 8 * (e / 2);
-    let column = (warp % P::ACROSS * P::TN as u32 + j) * 8 + 2 * (lane % 4) + e % 2;
-    (row, column)
 }

@@ -7,10 +7,12 @@
 
 use cuda_std::prelude::*;
 
+use super::group::x_in_registers;
+use super::memory::Memory;
 use super::pack::Packed;
 use super::product::{Arithmetic, Fragments, ZERO, multiply};
-use super::size::{Embed, Hide, Memory, OUTPUTS, Part, Place, Quantiles, Size, Split};
-use super::tile::{AlongK, Features};
+use super::size::{Embed, Hide, OUTPUTS, Part, Place, Quantiles, Size, Split};
+use super::tile::{AlongK, Features, Tile, opaque};
 use crate::philox;
 
 /// A head's parameters and what it reads.
@@ -82,10 +84,22 @@ pub fn row_samples<S: Size>(split: &Split) -> RowSamples {
     samples
 }
 
-/// Writes the row of h for rows without sample. Other threads see it after a barrier.
+/// Waits for the whole block; what it has written, and the copies that it has waited for, are there for products too.
 #[inline(always)]
-pub fn clear_row<S: Size>(split: &Split) {
+pub fn ready<S: Size>() {
+    if S::GROUPS {
+        warpgroup::publish();
+    }
+    thread::sync();
+}
+
+/// Writes the row of h for rows without sample, and the ones of warpgroups. Other threads see them after a barrier.
+#[inline(always)]
+pub fn write_constants<S: Size>(split: &Split) {
     let index = thread::thread_idx();
+    if S::GROUPS && index < Memory::<S>::words(8 * 64) {
+        Memory::<S>::ones().set(index, 0x3f80_3f80);
+    }
     if index < S::CHUNK / 2 {
         let (odd, quad) = (index / (S::CHUNK / 4), index % (S::CHUNK / 4));
         Memory::<S>::trunk(odd).set4(split.samples, quad, [0.0; 4]);
@@ -109,6 +123,13 @@ fn two(bias: &In<f32>, at: u32, len: u32) -> [f32; 2] {
     [if at < len { bias.get(at) } else { 0.0 }, if at + 1 < len { bias.get(at + 1) } else { 0.0 }]
 }
 
+/// The lane's first column of an octet. Of groups, of which the corner's column may be a constant, [`opaque`]: the compiler
+/// would keep all that follows from it from one tile to the next.
+#[inline(always)]
+fn lane_column<S: Size>() -> u32 {
+    2 * (if S::GROUPS { opaque(thread::lane()) } else { thread::lane() } % 4)
+}
+
 /// u where positive, slope * u elsewhere.
 #[inline(always)]
 fn leaky(u: f32, slope: f32) -> f32 {
@@ -117,7 +138,7 @@ fn leaky(u: f32, slope: f32) -> f32 {
 
 /// 0 where not positive; NaN stays.
 #[inline(always)]
-fn relu(u: f32) -> f32 {
+pub fn relu(u: f32) -> f32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let positive: f32;
@@ -150,8 +171,13 @@ impl Head {
     /// Starts copying a chunk of the cosine layer's weight and of h, as one group.
     #[inline(always)]
     pub fn copy_embed<S: Size>(&self, place: &Place, split: &Split, chunk: u32) {
+        self.copy_embed_to::<S>(Memory::<S>::cos_weight(), place, split, chunk);
+    }
+
+    /// The same, the weight to another place.
+    #[inline(always)]
+    pub fn copy_embed_to<S: Size>(&self, weight: Tile, place: &Place, split: &Split, chunk: u32) {
         if chunk < self.chunks::<S>() {
-            let weight = Memory::<S>::cos_weight();
             weight.copy::<S>(&self.packed, chunk * weight.words());
             let h = Features {
                 h: self.h,
@@ -162,15 +188,41 @@ impl Head {
                 vectors: self.vectors,
             };
             h.copy::<S>(Memory::<S>::trunk(chunk % 2), split.samples);
+            if S::GROUPS {
+                self.copy_bias::<S>(chunk);
+            }
         }
         shared::copy_commit();
+    }
+
+    /// Starts copying a chunk of the cosine layer's bias.
+    #[inline(always)]
+    fn copy_bias<S: Size>(&self, chunk: u32) {
+        let column = thread::thread_idx();
+        if column < S::CHUNK {
+            let from = chunk * S::CHUNK + column;
+            let (from, bytes) = if from < self.trunk { (from, 4) } else { (0, 0) };
+            Memory::<S>::trunk(chunk % 2).copy_one(
+                Memory::<S>::BIAS_ROW,
+                column,
+                &self.cos_bias,
+                from,
+                bytes,
+            );
+        }
     }
 
     /// Starts copying a chunk of the hidden layer's weight, as one group.
     #[inline(always)]
     pub fn copy_hidden<S: Size>(&self, chunk: u32) {
+        self.copy_hidden_to::<S>(Memory::<S>::hid_weight(), chunk);
+    }
+
+    /// The same, to another place.
+    #[inline(always)]
+    pub fn copy_hidden_to<S: Size>(&self, weight: Tile, chunk: u32) {
         if chunk < self.chunks::<S>() {
-            let (weight, packed) = (Memory::<S>::hid_weight(), Packed::new::<S>(self.trunk, self.outputs));
+            let packed = Packed::new::<S>(self.trunk, self.outputs);
             weight.copy::<S>(&self.packed, packed.hid_weight + chunk * weight.words());
         }
         shared::copy_commit();
@@ -233,9 +285,12 @@ impl Head {
         samples: &RowSamples,
         kept: &E::Kept,
     ) -> Fragments {
+        if S::GROUPS {
+            return self.embed_of_groups::<E, S>(chunk, samples);
+        }
         let first = chunk * S::CHUNK + Embed::<S>::corner().1 + 2 * (thread::lane() % 4);
-        let mut bias = [[0.0; 2]; 8];
-        unroll8!(j < Embed::<S>::TN => {
+        let mut bias = [[0.0; 2]; 16];
+        unroll16!(j < Embed::<S>::TN => {
             bias[j] = two(&self.cos_bias, first + 8 * j as u32, self.trunk);
         });
         let mut phi = ZERO;
@@ -268,22 +323,25 @@ impl Head {
         split: &Split,
         samples: &RowSamples,
     ) -> Fragments {
+        if x_in_registers::<S>() {
+            return self.hidden_sums_of_rows::<E, S>(place, split, samples);
+        }
         let mut sums = ZERO;
         let chunks = self.chunks::<S>();
         shared::copy_wait::<0>();
-        thread::sync(); // the first chunk's cosine weight and h and the cosines are there
+        ready::<S>(); // the first chunk's cosine weight and h and the cosines are there
         let kept = E::keep::<Embed<S>, SPARE>(Memory::<S>::cosines());
         let mut chunk = 0;
         while chunk < chunks {
             self.copy_hidden::<S>(chunk);
             self.embed::<E, S, SPARE>(chunk, samples, &kept);
             shared::copy_wait::<0>();
-            thread::sync(); // x and the hidden weight are there, the cosine weight has been read
+            ready::<S>(); // x and the hidden weight are there, the cosine weight has been read
             self.copy_embed::<S>(place, split, chunk + 1);
             let (x, weight) = (Memory::<S>::x(), Memory::<S>::hid_weight());
             multiply::<E, Hide<S>, AlongK, AlongK>(x, weight, S::CHUNK, &mut sums);
             shared::copy_wait::<0>();
-            thread::sync(); // the next cosine weight and h are there; x and the hidden weight have been read
+            ready::<S>(); // the next cosine weight and h are there; x and the hidden weight have been read
             chunk += 1;
         }
         sums
@@ -293,9 +351,9 @@ impl Head {
     #[inline(always)]
     pub fn store_hidden<E: Arithmetic, S: Size>(&self, sums: &Fragments) {
         let hidden = Memory::<S>::hidden();
-        let first = Hide::<S>::corner().1 + 2 * (thread::lane() % 4);
-        let mut bias = [[0.0; 2]; 8];
-        unroll8!(j < Hide::<S>::TN => {
+        let first = Hide::<S>::corner().1 + lane_column::<S>();
+        let mut bias = [[0.0; 2]; 16];
+        unroll16!(j < Hide::<S>::TN => {
             bias[j] = two(&self.hid_bias, first + 8 * j as u32, self.hidden);
         });
         each_tile!(Hide<S>, (lane, corner, at, i, j) => {
@@ -309,9 +367,9 @@ impl Head {
     /// z of a group of outputs, to shared memory. Reads u1 and the group's weight there.
     #[inline(always)]
     pub fn outputs<E: Arithmetic, S: Size>(&self, group: u32) {
-        let first = group * OUTPUTS + Quantiles::<S>::corner().1 + 2 * (thread::lane() % 4);
-        let mut bias = [[0.0; 2]; 8];
-        unroll8!(j < Quantiles::<S>::TN => {
+        let first = group * OUTPUTS + Quantiles::<S>::corner().1 + lane_column::<S>();
+        let mut bias = [[0.0; 2]; 16];
+        unroll16!(j < Quantiles::<S>::TN => {
             bias[j] = two(&self.out_bias, first + 8 * j as u32, self.outputs);
         });
         let mut z = ZERO;

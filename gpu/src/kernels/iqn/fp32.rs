@@ -12,6 +12,8 @@ pub struct Fp32;
 
 impl Arithmetic for Fp32 {
     #[cfg(not(target_arch = "nvptx64"))]
+    const KIND: super::launch::Arithmetic = super::launch::Arithmetic::Fp32;
+    #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32 = u32::MAX;
     #[cfg(not(target_arch = "nvptx64"))]
     const MATRICES: bool = false;

@@ -2,12 +2,13 @@
 
 use cuda_std::{Buf, Kernel};
 
-use super::backward::Plane;
+use super::memory::Memory;
 use super::pack::{self, Packed};
+use super::plane::Plane;
 use super::product;
 use super::size::{
-    Embed, GradEmbed, GradHide, GradOut, HalfLarge, HalfMedium, HalfSmall, Hide, Large, MAX_BRANCHES,
-    MAX_OUTPUTS, Medium, Memory, OUTPUTS, Part, Quantiles, Size, Small, Split,
+    Embed, GradEmbed, GradHide, GradOut, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Hide,
+    Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, OUTPUTS, Part, Quantiles, Size, Small, Split,
 };
 use crate::action;
 
@@ -342,6 +343,9 @@ pub fn branches_fit(branches: u32, sizes: u64, outputs: u32) -> bool {
 
 /// Tensor-core instructions of a product, all loops written out.
 const fn mmas<E: product::Arithmetic, P: Part>(depth: u32) -> u32 {
+    if P::GROUPS {
+        return 2 * (depth / E::MMA_DEPTH); // and the sums of rows
+    }
     let matrices = if E::MATRICES { 2 * P::TM + P::TN } else { 0 };
     (P::TM * P::TN + matrices) as u32 * (depth / E::MMA_DEPTH)
 }
@@ -377,4 +381,6 @@ const _: () = {
     assert!(Memory::<HalfSmall>::BYTES <= 227 * 1024);
     assert!(Memory::<HalfMedium>::BYTES <= 227 * 1024);
     assert!(Memory::<HalfLarge>::BYTES <= 227 * 1024);
+    assert!(Memory::<GroupSmall>::BYTES <= 227 * 1024);
+    assert!(Memory::<GroupMedium>::BYTES <= 227 * 1024);
 };

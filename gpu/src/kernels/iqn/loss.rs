@@ -6,9 +6,10 @@
 use cuda_std::prelude::*;
 
 use super::backward;
-use super::forward::{Head, Taus, clear_row, row_samples};
+use super::forward::{Head, Taus, ready, row_samples, write_constants};
+use super::memory::Memory;
 use super::product::Arithmetic;
-use super::size::{MAX_BRANCHES, Memory, OUTPUTS, Place, Size, Split};
+use super::size::{MAX_BRANCHES, OUTPUTS, Place, Size, Split};
 use super::target::first_output;
 use crate::action;
 
@@ -50,7 +51,7 @@ pub struct Loss {
 pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
     let split = Split::new::<S>(loss.quantiles);
     let samples = row_samples::<S>(&split);
-    clear_row::<S>(&split);
+    write_constants::<S>(&split);
     let groups = split.groups(head.batch);
     let (mut group, mut piece, mut first) = (thread::block_idx(), 0, true);
     while group < groups {
@@ -65,7 +66,7 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
         let output_groups = head.output_groups();
         let mut outputs = 0;
         while outputs < output_groups {
-            thread::sync(); // u1, the weight and the targets are there, z has been read
+            ready::<S>(); // u1, the weight and the targets are there, z has been read
             head.outputs::<E, S>(outputs);
             thread::sync(); // z is there, the weight has been read
             if outputs + 1 < output_groups {

@@ -3,7 +3,8 @@
 
 use cuda_std::prelude::*;
 
-use super::size::{Memory, OUTPUTS, Size};
+use super::memory::Memory;
+use super::size::{OUTPUTS, Size};
 use super::tile::Tile;
 use crate::kernels::gemm::round;
 

@@ -36,6 +36,14 @@ macro_rules! unroll8 {
     };
 }
 
+/// The same, up to 16.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! unroll16 {
+    ($i:ident < $n:expr => $body:block) => {
+        unroll4!(@ $i $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+}
+
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! unroll4 {
     ($i:ident < $n:expr => $body:block) => {{
@@ -48,6 +56,13 @@ macro_rules! unroll4 {
 
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! unroll8 {
+    ($i:ident < $n:expr => $body:block) => {
+        unroll4!($i < $n => $body)
+    };
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! unroll16 {
     ($i:ident < $n:expr => $body:block) => {
         unroll4!($i < $n => $body)
     };
@@ -109,6 +124,14 @@ pub trait Arithmetic {
     /// Adds A B where A is kept, for B along k.
     #[inline(always)]
     fn multiply_kept<P: Part>(_a: &Self::Kept, _b: Tile, _c: &mut Fragments) {}
+    /// Adds to `sums` the lane's sums over k of A's rows, of C's from octet `first` on as the calling group has them, where
+    /// warpgroups multiply. A whole group calls.
+    #[inline(always)]
+    fn sum_rows<P: Part, A: Order>(_a: Tile, _first: u32, _depth: u32, _sums: &mut RowSums) {}
+    /// Adds A B where a lane has its rows of A in registers as `group` wants them, 64 summed indices, for B along k. A whole
+    /// warpgroup calls.
+    #[inline(always)]
+    fn multiply_rows<P: Part>(_a: &[[u32; 4]; 4], _b: Tile, _c: &mut Fragments) {}
     /// What of a result is stored in an f32 tile for use as an operand: it is read several times, and rounded once.
     #[inline(always)]
     fn stored(value: f32) -> f32 {
@@ -119,6 +142,9 @@ pub trait Arithmetic {
     fn whole_sum(sum: f32) -> f32 {
         sum
     }
+    /// As the host knows it.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const KIND: super::launch::Arithmetic;
     /// Summed indices of one tensor-core instruction.
     #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32;
@@ -181,6 +207,8 @@ impl Operands {
 pub struct Tf32;
 
 impl Arithmetic for Tf32 {
+    #[cfg(not(target_arch = "nvptx64"))]
+    const KIND: super::launch::Arithmetic = super::launch::Arithmetic::Tf32;
     #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32 = 8;
     #[cfg(not(target_arch = "nvptx64"))]
@@ -287,72 +315,6 @@ fn sixteen<P: Part, A: Order, B: Order, U: Summing>(
     });
 }
 
-/// Tensor cores in bf16: operands are rounded when they are stored, two a word; products exact, sums in f32.
-pub struct Bf16;
-
-/// Two times 1.
-const ONES: [u32; 2] = [0x3f80_3f80; 2];
-
-impl Arithmetic for Bf16 {
-    #[cfg(not(target_arch = "nvptx64"))]
-    const MMA_DEPTH: u32 = 16;
-    #[cfg(not(target_arch = "nvptx64"))]
-    const MATRICES: bool = true;
-    #[cfg(not(target_arch = "nvptx64"))]
-    const SHUFFLES: u32 = 0;
-
-    #[inline(always)]
-    fn multiply<P: Part, A: Order, B: Order, U: Summing>(
-        a: Tile,
-        b: Tile,
-        depth: u32,
-        c: &mut Fragments,
-        sum: bool,
-        sums: &mut RowSums,
-    ) {
-        let (first_row, first_column) = P::octets();
-        // A's rows times a matrix of ones: each of its columns is the sums.
-        let mut whole = [[0.0; 4]; 4];
-        let mut k = 0;
-        while k < depth {
-            let mut columns = [[[0; 2]; 8]; 2];
-            if P::TN == 1 {
-                let steps = b.column32::<B>(first_column, k);
-                columns[0][0] = steps[0];
-                columns[1][0] = steps[1];
-            }
-            unroll4!(step < 2 => {
-                if P::TN > 1 {
-                    unroll4!(j < P::TN / 2 => {
-                        let pair = b.columns16::<B>(first_column, 2 * j as u32, k, step as u32);
-                        columns[step][2 * j] = pair[0];
-                        columns[step][2 * j + 1] = pair[1];
-                    });
-                }
-                unroll4!(i < P::TM => {
-                    let rows = a.rows16::<A>(first_row, i as u32, k, step as u32);
-                    unroll8!(j < P::TN => {
-                        let c = &mut c[i * P::TN + j];
-                        *c = warp::mma_bf16(rows, columns[step][j], *c);
-                    });
-                    if U::ON && sum {
-                        whole[i] = warp::mma_bf16(rows, ONES, whole[i]);
-                    }
-                });
-            });
-            k += 32;
-        }
-        if U::ON && sum {
-            unroll4!(i < P::TM => {
-                sums[2 * i] += whole[i][0];
-                sums[2 * i + 1] += whole[i][2];
-            });
-        }
-    }
-
-    type Kept = ();
-}
-
 /// Repeats a block for the lane's tensor-core tiles (i, j), `at` being their index in [`Fragments`], with the calling
 /// lane and the octets of the warp's first row and column: their elements are `Tile::get_pair` and `set_pair` of octets 2i
 /// and 2i + 1 of the rows, and octet j of the columns.
@@ -361,7 +323,7 @@ macro_rules! each_tile {
         let $lane = $crate::kernels::iqn::tile::Lane::new();
         let $corner = <$part>::octets();
         unroll4!(i < <$part>::TM => {
-            unroll8!(j < <$part>::TN => {
+            unroll16!(j < <$part>::TN => {
                 let $at = i * <$part>::TN + j;
                 let ($i, $j) = (i as u32, j as u32);
                 $body
@@ -374,7 +336,7 @@ macro_rules! each_tile {
 macro_rules! unroll_fragments {
     ($part:ty, $n:ident => $body:block) => {{
         unroll4!(i < <$part>::TM => {
-            unroll8!(j < <$part>::TN => {
+            unroll16!(j < <$part>::TN => {
                 let $n = i * <$part>::TN + j;
                 $body
             });

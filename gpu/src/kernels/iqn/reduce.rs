@@ -5,7 +5,7 @@
 
 use cuda_std::prelude::*;
 
-use super::backward::{Plane, fragment_place};
+use super::plane::{Plane, fragment_place};
 use super::size::{GradEmbed, GradHide, GradOut, OUTPUTS, Size};
 
 /// Floats of a plane that one block adds.
@@ -103,6 +103,7 @@ impl Gradients {
             let size = OUTPUTS * S::HIDDEN;
             let (group, offset) = ((at - plane.out_weight) / size, (at - plane.out_weight) % size);
             let (row, unit) = fragment_place::<GradOut<S>>(offset);
+            let (row, unit) = if S::GROUPS { (unit, row) } else { (row, unit) };
             let output = group * OUTPUTS + row;
             if output < self.outputs && unit < self.hidden {
                 self.out_weight.set(output * self.hidden + unit, sum);

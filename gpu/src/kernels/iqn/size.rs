@@ -1,11 +1,12 @@
-//! Tile sizes: how many rows (pairs of sample and quantile) a block works on at once, what widths fit, how the warps
-//! share each product, and where everything lies in shared memory.
+//! Tile sizes: how many rows (pairs of sample and quantile) a block works on at once, what widths fit, and how the warps
+//! share each product.
 
 use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
-use super::tile::{Tile, opaque};
+use super::memory::Memory;
+use super::tile::opaque;
 
 /// Outputs that are computed at once.
 pub const OUTPUTS: u32 = 32;
@@ -30,6 +31,8 @@ pub trait Size {
     const THREADS: u32;
     /// Whether operands are bf16 in shared memory; else they are f32.
     const HALF: bool;
+    /// Whether warpgroups multiply, four warps together; else warps do.
+    const GROUPS: bool = false;
 }
 
 /// For up to 128 hidden units and 64 cosines: the defaults.
@@ -44,6 +47,10 @@ pub struct HalfSmall;
 pub struct HalfMedium;
 /// As [`Large`], in bf16.
 pub struct HalfLarge;
+/// As [`HalfSmall`], for warpgroups.
+pub struct GroupSmall;
+/// As [`HalfMedium`], for warpgroups.
+pub struct GroupMedium;
 
 impl Size for Small {
     const ROWS: u32 = 128;
@@ -99,26 +106,73 @@ impl Size for HalfLarge {
     const HALF: bool = true;
 }
 
-/// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8.
+/// Tiles, packed weights and planes of gradients are as large as the other size's: the host tells them apart by nothing but
+/// the kernel.
+macro_rules! for_groups {
+    ($name:ident as $half:ident) => {
+        impl Size for $name {
+            const ROWS: u32 = $half::ROWS;
+            const HIDDEN: u32 = $half::HIDDEN;
+            const COSINES: u32 = $half::COSINES;
+            const CHUNK: u32 = $half::CHUNK;
+            const THREADS: u32 = $half::THREADS;
+            const HALF: bool = true;
+            const GROUPS: bool = true;
+        }
+    };
+}
+
+for_groups!(GroupSmall as HalfSmall);
+for_groups!(GroupMedium as HalfMedium);
+
+/// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8. Warpgroups
+/// have 64 rows each, a warp of them 16.
 pub trait Part {
     /// Rows of C.
     const ROWS: u32;
     /// Columns of C.
     const COLUMNS: u32;
-    /// Threads of the block.
+    /// Threads that multiply: the block's or, where two products are worked on at the same time, half of them.
     const THREADS: u32;
-    /// Warps along the columns.
-    const ACROSS: u32 = Self::THREADS / 32 / warps_along_rows(Self::ROWS, Self::COLUMNS, Self::THREADS / 32);
-    /// Tensor-core tiles of a warp along the rows, at most 4.
-    const TM: usize = (Self::ROWS / 16 * Self::ACROSS / (Self::THREADS / 32)) as usize;
-    /// Tensor-core tiles of a warp along the columns, at most 8.
+    /// The first of them.
+    const FIRST: u32 = 0;
+    /// Whether warpgroups multiply.
+    const GROUPS: bool;
+    /// First byte of [`Memory::ones`].
+    const ONES: u32;
+    /// Warps along the columns; of groups, these.
+    const ACROSS: u32 = if Self::GROUPS {
+        groups_across(Self::ROWS, Self::THREADS / 128)
+    } else {
+        Self::THREADS / 32 / warps_along_rows(Self::ROWS, Self::COLUMNS, Self::THREADS / 32)
+    };
+    /// Tensor-core tiles of a warp along the rows, at most 4; of a group's, 1.
+    const TM: usize =
+        if Self::GROUPS { 1 } else { (Self::ROWS / 16 * Self::ACROSS / (Self::THREADS / 32)) as usize };
+    /// Tensor-core tiles of a warp along the columns, at most 8; of a group's, 16.
     const TN: usize = (Self::COLUMNS / 8 / Self::ACROSS) as usize;
 
-    /// The warp's first row and column of C.
+    /// A warp's first row and column of C.
+    #[inline(always)]
+    fn place(warp: u32) -> (u32, u32) {
+        if Self::GROUPS {
+            let (row, column) = Self::group_place(warp / 4);
+            (row + 16 * (warp % 4), column)
+        } else {
+            (warp / Self::ACROSS * 16 * Self::TM as u32, warp % Self::ACROSS * 8 * Self::TN as u32)
+        }
+    }
+
+    /// A warpgroup's first row and column of C.
+    #[inline(always)]
+    fn group_place(group: u32) -> (u32, u32) {
+        (group / Self::ACROSS * 64, group % Self::ACROSS * 8 * Self::TN as u32)
+    }
+
+    /// The calling warp's first row and column of C.
     #[inline(always)]
     fn corner() -> (u32, u32) {
-        let warp = opaque(thread::warp()) % (Self::THREADS / 32);
-        (warp / Self::ACROSS * 16 * Self::TM as u32, warp % Self::ACROSS * 8 * Self::TN as u32)
+        Self::place(opaque(thread::warp()) % (Self::THREADS / 32)) // FIRST is a multiple of THREADS
     }
 
     /// The same in octets.
@@ -149,17 +203,32 @@ const fn warps_along_rows(rows: u32, columns: u32, warps: u32) -> u32 {
     best
 }
 
+/// Warpgroups along the columns: along the rows there is one for every 64.
+const fn groups_across(rows: u32, groups: u32) -> u32 {
+    assert!(rows.is_multiple_of(64) && groups.is_multiple_of(rows / 64));
+    groups / (rows / 64)
+}
+
 macro_rules! parts {
-    ($($(#[$doc:meta])* $name:ident = $rows:expr, $columns:expr;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident = $rows:expr, $columns:expr $(, $threads:expr, $first:expr)?;)*) => { $(
         $(#[$doc])*
         pub struct $name<S>(PhantomData<S>);
 
         impl<S: Size> Part for $name<S> {
             const ROWS: u32 = $rows;
             const COLUMNS: u32 = $columns;
-            const THREADS: u32 = S::THREADS;
+            parts!(@threads $($threads, $first)?);
+            const GROUPS: bool = S::GROUPS;
+            const ONES: u32 = 4 * Memory::<S>::ONES;
         }
     )* };
+    (@threads) => {
+        const THREADS: u32 = S::THREADS;
+    };
+    (@threads $threads:expr, $first:expr) => {
+        const THREADS: u32 = $threads;
+        const FIRST: u32 = $first;
+    };
 }
 
 parts! {
@@ -169,168 +238,19 @@ parts! {
     Hide = S::ROWS, S::HIDDEN;
     /// z: rows by outputs.
     Quantiles = S::ROWS, OUTPUTS;
-    /// dWo: outputs by hidden units.
-    GradOut = OUTPUTS, S::HIDDEN;
+    /// dWo: outputs by hidden units; of groups, which have no less than 64 rows, hidden units by outputs.
+    GradOut = if S::GROUPS { S::HIDDEN } else { OUTPUTS }, if S::GROUPS { OUTPUTS } else { S::HIDDEN };
     /// dWh: hidden units by trunk features.
-    GradHide = S::HIDDEN, S::CHUNK;
+    GradHide = S::HIDDEN, S::CHUNK, if side_by_side::<S>() { S::THREADS / 2 } else { S::THREADS }, 0;
     /// dWc: trunk features by cosines.
-    GradEmbed = S::CHUNK, S::COSINES;
+    GradEmbed = S::CHUNK, S::COSINES, GradHide::<S>::THREADS, S::THREADS - GradHide::<S>::THREADS;
 }
 
-/// A block's shared memory.
-pub struct Memory<S>(PhantomData<S>);
-
-/// Columns of the tile of dz: a row of a bf16 tile has whole 128 bytes.
-const fn gradient_columns(half: bool) -> u32 {
-    if half { 64 } else { OUTPUTS }
+/// Whether half of the warpgroups work on dWh while the others work on dWc. A group then has twice the columns, and reads
+/// less for each product: where it has few, shared memory is slower than the tensor cores.
+pub const fn side_by_side<S: Size>() -> bool {
+    S::GROUPS && S::HIDDEN == 64 * S::THREADS / 256
 }
-
-impl<S: Size> Memory<S> {
-    /// Most samples of a tile: as many as the targets of [`Memory::targets`] and the means of [`Memory::sums`] allow.
-    pub const SAMPLES: u32 = Self::X_WORDS / (MAX_BRANCHES * MAX_QUANTILES);
-
-    // In words of four bytes.
-    const X_WORDS: u32 = Self::words(S::ROWS * S::CHUNK);
-    const HIDDEN: u32 = 0;
-    const COSINES: u32 = Self::HIDDEN + Self::words(S::ROWS * S::HIDDEN);
-    const X: u32 = Self::COSINES + Self::words(S::ROWS * S::COSINES);
-    const D: u32 = Self::X + Self::X_WORDS;
-    const COS_WEIGHT: u32 = Self::D + Self::words(S::ROWS * S::CHUNK);
-    const HID_WEIGHT: u32 = Self::COS_WEIGHT + Self::words(S::CHUNK * S::COSINES);
-    const TRUNK: u32 = Self::HID_WEIGHT + Self::words(S::HIDDEN * S::CHUNK);
-    const ITEMS: u32 = Self::TRUNK + 2 * (Self::SAMPLES + 1) * S::CHUNK;
-    const TAUS: u32 = Self::ITEMS + 2 * S::ROWS * MAX_BRANCHES;
-    const CHOSEN: u32 = Self::TAUS + S::ROWS;
-    /// Bytes of it.
-    #[cfg(not(target_arch = "nvptx64"))]
-    pub const BYTES: u32 = 4 * (Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES);
-
-    /// Words of some operands.
-    pub const fn words(operands: u32) -> u32 {
-        if S::HALF { operands / 2 } else { operands }
-    }
-
-    const fn tile(first: u32, rows: u32, width: u32) -> Tile {
-        Tile { start: 4 * first, rows, width, permuted: true, half: S::HALF }
-    }
-
-    /// u1, later du1 [rows, hidden].
-    pub const fn hidden() -> Tile {
-        Self::tile(Self::HIDDEN, S::ROWS, S::HIDDEN)
-    }
-
-    /// cos(pi j tau) [rows, cosines].
-    pub const fn cosines() -> Tile {
-        Self::tile(Self::COSINES, S::ROWS, S::COSINES)
-    }
-
-    /// x [rows, chunk].
-    pub const fn x() -> Tile {
-        Self::tile(Self::X, S::ROWS, S::CHUNK)
-    }
-
-    /// d phi [rows, chunk].
-    pub const fn d_phi() -> Tile {
-        Self::tile(Self::D, S::ROWS, S::CHUNK)
-    }
-
-    /// z [rows, outputs] in f32, of up to [`OUTPUTS`] outputs, where d phi will be.
-    pub const fn outputs() -> Tile {
-        Tile { start: 4 * Self::D, rows: S::ROWS, width: OUTPUTS, permuted: true, half: false }
-    }
-
-    /// dz [rows, outputs], in z's place.
-    pub const fn d_outputs() -> Tile {
-        Self::tile(Self::D, S::ROWS, gradient_columns(S::HALF))
-    }
-
-    /// dx * phi [rows, chunk] in f32, where x has been; in bf16 x and d phi.
-    pub const fn products() -> Tile {
-        Tile { start: 4 * Self::X, rows: S::ROWS, width: S::CHUNK, permuted: true, half: false }
-    }
-
-    /// A chunk of the cosine layer's weight [chunk, cosines].
-    pub const fn cos_weight() -> Tile {
-        Self::tile(Self::COS_WEIGHT, S::CHUNK, S::COSINES)
-    }
-
-    /// A chunk of the hidden layer's weight [hidden, chunk].
-    pub const fn hid_weight() -> Tile {
-        Self::tile(Self::HID_WEIGHT, S::HIDDEN, S::CHUNK)
-    }
-
-    /// Rows of the output layer's weight [outputs, hidden], where the hidden layer's is at other times.
-    pub const fn out_weight() -> Tile {
-        Self::tile(Self::HID_WEIGHT, OUTPUTS, S::HIDDEN)
-    }
-
-    /// A chunk of the trunk's features [samples + 1, chunk], for even and odd chunks. The last row is zero: the features
-    /// of rows that belong to no sample.
-    #[inline(always)]
-    pub fn trunk(odd: u32) -> Tile {
-        let rows = Self::SAMPLES + 1;
-        let start = 4 * (Self::TRUNK + odd * rows * S::CHUNK);
-        // In order: what lanes read at once is mostly one row, or few.
-        Tile { start, rows, width: S::CHUNK, permuted: false, half: false }
-    }
-
-    /// Targets [samples, branches, target quantiles], where x is at other times.
-    #[inline(always)]
-    pub fn targets() -> Shared<f32> {
-        shared::array(4 * Self::X, Self::X_WORDS)
-    }
-
-    /// Two floats for each row and branch: dL/dz of the action taken [branch, row], then the row's loss.
-    #[inline(always)]
-    pub fn items() -> Shared<f32> {
-        shared::array(4 * Self::ITEMS, 2 * S::ROWS * MAX_BRANCHES)
-    }
-
-    /// Sums of the outputs over a sample's quantiles [samples, MAX_OUTPUTS]. They outlive one forward pass where a sample
-    /// has several tiles, and only there x is in their way.
-    #[inline(always)]
-    pub fn sums(several_tiles: bool) -> Shared<f32> {
-        // One sample then.
-        let at = if several_tiles { Self::ITEMS } else { Self::X };
-        shared::array(4 * at, if several_tiles { MAX_OUTPUTS } else { Self::X_WORDS })
-    }
-
-    /// tau [rows].
-    #[inline(always)]
-    pub fn taus() -> Shared<f32> {
-        shared::array(4 * Self::TAUS, S::ROWS)
-    }
-
-    /// Greedy actions [samples, MAX_BRANCHES].
-    #[inline(always)]
-    pub fn chosen() -> Shared<u32> {
-        shared::array(4 * Self::CHOSEN, Self::SAMPLES * MAX_BRANCHES)
-    }
-}
-
-/// What the layout of [`Memory`] takes for granted.
-const fn fits<S: Size>() {
-    // A tile has one sample's rows at least, or (in f32 alone) room for one row's sums between a sample's tiles.
-    assert!(S::ROWS >= MAX_QUANTILES || 2 * S::ROWS * MAX_BRANCHES >= MAX_OUTPUTS);
-    assert!(Memory::<S>::SAMPLES >= 1 && Memory::<S>::SAMPLES * MAX_OUTPUTS <= Memory::<S>::X_WORDS);
-    // d phi's place holds a tile of outputs and of their gradients, and the hidden weight's chunk rows of the output weight.
-    assert!(Memory::<S>::words(S::ROWS * S::CHUNK) >= S::ROWS * OUTPUTS);
-    assert!(S::CHUNK >= OUTPUTS);
-    // Rows of a bf16 tile are whole 128 bytes.
-    assert!(
-        !S::HALF
-            || (S::CHUNK.is_multiple_of(64) && S::COSINES.is_multiple_of(64) && S::HIDDEN.is_multiple_of(64))
-    );
-}
-
-const _: () = {
-    fits::<Small>();
-    fits::<Medium>();
-    fits::<Large>();
-    fits::<HalfSmall>();
-    fits::<HalfMedium>();
-    fits::<HalfLarge>();
-};
 
 /// Which rows of which samples a tile has: several whole samples, or a part of one that has more quantiles than a tile
 /// has rows.

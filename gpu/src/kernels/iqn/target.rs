@@ -2,9 +2,10 @@
 
 use cuda_std::prelude::*;
 
-use super::forward::{Head, Taus, clear_row, row_samples};
+use super::forward::{Head, Taus, ready, row_samples, write_constants};
+use super::memory::Memory;
 use super::product::Arithmetic;
-use super::size::{MAX_BRANCHES, MAX_OUTPUTS, Memory, OUTPUTS, Place, Size, Split};
+use super::size::{MAX_BRANCHES, MAX_OUTPUTS, OUTPUTS, Place, Size, Split};
 use crate::action;
 
 /// Selects the greedy actions and gathers their quantiles.
@@ -38,7 +39,7 @@ pub struct Target {
 pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, target: &Target) {
     let split = Split::new::<S>(target.quantiles);
     let samples = row_samples::<S>(&split);
-    clear_row::<S>(&split);
+    write_constants::<S>(&split);
     let (select, gather) = (target.mode != GATHER, target.mode != SELECT);
     let output_groups = head.output_groups();
     let groups = split.groups(head.batch);
@@ -59,7 +60,7 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, target: &Target) {
         let mut outputs = 0;
         while outputs < output_groups {
             // u1 and the weight are there. (Where neither is new, the sums over z have been read.)
-            thread::sync();
+            ready::<S>();
             if !computed || output_groups > 1 {
                 head.outputs::<E, S>(outputs);
                 thread::sync(); // z is there, the weight has been read

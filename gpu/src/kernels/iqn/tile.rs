@@ -5,8 +5,10 @@
 //! rows by eight columns (tensor cores); s takes eight different values for the former, and s / 2 four for the latter.
 //! The 8-byte stores of results, four rows by eight columns, are spread as well.
 //!
-//! In bf16 a word holds two neighbours and four words an octet of columns, which `ldmatrix` moves as a whole: octet q of row
-//! r is at octet q ^ (r % 8), width a multiple of 64. Eight rows' octets, which are moved at once, lie in all 32 banks.
+//! In bf16 a word holds two neighbours and four words an octet of columns, which `ldmatrix` moves as a whole. A tile is one
+//! block of 64 columns behind the other, each `[rows, 64]`, rows of 128 bytes: octet q of row r is at octet q ^ (r % 8). Eight
+//! rows' octets, which are moved at once, lie in all 32 banks; and this is what `wgmma` calls a swizzle of 128 bytes, so that
+//! warpgroups read the same tiles.
 
 use cuda_std::prelude::*;
 
@@ -83,6 +85,9 @@ pub struct Tile {
     pub half: bool,
 }
 
+/// Words of a row of a block of a bf16 tile.
+const ROW_WORDS: u32 = 32;
+
 /// What a row's groups of four columns are exclusive-ored with.
 #[inline(always)]
 fn swizzle(row: u32) -> u32 {
@@ -108,22 +113,24 @@ impl Tile {
     /// Words of the tile.
     #[inline(always)]
     pub fn words(&self) -> u32 {
-        self.rows * self.row_words()
+        self.rows * self.width / if self.half { 2 } else { 1 }
     }
 
-    /// Words of a row.
+    /// Words of a block of 64 columns of a bf16 tile.
     #[inline(always)]
-    fn row_words(&self) -> u32 {
-        if self.half { self.width / 2 } else { self.width }
+    fn block_words(&self) -> u32 {
+        self.rows * ROW_WORDS
     }
 
     /// Row and column of the element in a word, of the first of two in bf16.
     #[inline(always)]
     pub fn element(&self, word: u32) -> (u32, u32) {
-        let (row, at) = (word / self.row_words(), word % self.row_words());
         if self.half {
-            (row, 8 * ((at / 4) ^ (row % 8)) + 2 * (at % 4))
+            let (block, in_block) = (word / self.block_words(), word % self.block_words());
+            let (row, at) = (in_block / ROW_WORDS, in_block % ROW_WORDS);
+            (row, 64 * block + 8 * ((at / 4) ^ (row % 8)) + 2 * (at % 4))
         } else {
+            let (row, at) = (word / self.width, word % self.width);
             (row, 4 * ((at / 4) ^ swizzle(row)) + at % 4)
         }
     }
@@ -156,11 +163,11 @@ impl Tile {
         (self.view(at ^ (8 * (c % 4))), 8 * r * self.width + 32 * (c / 4))
     }
 
-    /// The same for bf16: one word, c < 8.
+    /// The same for bf16: one word, c < 16.
     #[inline(always)]
     fn word(&self, Lane { g, t }: Lane, (row, column): (u32, u32), r: u32, c: u32) -> (Shared<u32>, u32) {
-        let at = (8 * row + g) * self.row_words() + 32 * (column / 8) + 4 * ((column % 8) ^ g) + t;
-        (self.pairs(at ^ (4 * c)), 8 * r * self.row_words())
+        let at = (8 * row + g) * ROW_WORDS + column / 8 * self.block_words() + 4 * ((column % 8) ^ g) + t;
+        (self.pairs(at ^ (4 * (c % 8))), 8 * r * ROW_WORDS + c / 8 * self.block_words())
     }
 
     /// Reads a lane's elements of C.
@@ -192,7 +199,8 @@ impl Tile {
     #[inline(always)]
     pub fn set4(&self, row: u32, quad: u32, value: [f32; 4]) {
         if self.half {
-            let at = row * self.row_words() + 4 * ((quad / 2) ^ (row % 8)) + 2 * (quad % 2);
+            let at = quad / 16 * self.block_words() + row * ROW_WORDS;
+            let at = at + 4 * ((quad / 2 % 8) ^ (row % 8)) + 2 * (quad % 2);
             let pair = round::bf16_pair;
             self.pairs(0).set2(at, [pair(value[0], value[1]), pair(value[2], value[3])]);
         } else {
@@ -253,13 +261,14 @@ impl Tile {
     /// A, octets 2i and 2i + 1 from `first` on of the rows of C, summed indices k + 16 step to k + 16 step + 15.
     #[inline(always)]
     pub fn rows16<O: Order>(&self, first: u32, i: u32, k: u32, step: u32) -> [u32; 4] {
-        let ((m, r), width) = (Tile::matrix(), self.row_words());
+        let ((m, r), width) = (Tile::matrix(), ROW_WORDS);
         if O::ALONG_K {
             let at = (8 * (first + m % 2) + r) * width + 4 * ((m / 2) ^ r);
             let view = self.pairs(at ^ (4 * (k / 8 % 8 + 2 * step)));
-            view.get_matrices(16 * i * width + 32 * (k / 64))
+            view.get_matrices(16 * i * width + k / 64 * self.block_words())
         } else {
-            let at = (8 * (m / 2) + r) * width + 32 * (first / 8) + 4 * ((first % 8 + m % 2) ^ r);
+            let at =
+                (8 * (m / 2) + r) * width + first / 8 * self.block_words() + 4 * ((first % 8 + m % 2) ^ r);
             self.pairs(at ^ (8 * i)).get_matrices_transposed((k + 16 * step) * width)
         }
     }
@@ -267,13 +276,14 @@ impl Tile {
     /// B, the same summed indices, octets c and c + 1 (c even) from `first` on of the columns of C.
     #[inline(always)]
     pub fn columns16<O: Order>(&self, first: u32, c: u32, k: u32, step: u32) -> [[u32; 2]; 2] {
-        let ((m, r), width) = (Tile::matrix(), self.row_words());
+        let ((m, r), width) = (Tile::matrix(), ROW_WORDS);
         let [a, b, c, d] = if O::ALONG_K {
             let at = (8 * (first + m / 2) + r) * width + 4 * ((m % 2) ^ r);
             let view = self.pairs(at ^ (4 * (k / 8 % 8 + 2 * step)));
-            view.get_matrices(8 * c * width + 32 * (k / 64))
+            view.get_matrices(8 * c * width + k / 64 * self.block_words())
         } else {
-            let at = (8 * (m % 2) + r) * width + 32 * (first / 8) + 4 * ((first % 8 + m / 2) ^ r);
+            let at =
+                (8 * (m % 2) + r) * width + first / 8 * self.block_words() + 4 * ((first % 8 + m / 2) ^ r);
             self.pairs(at ^ (4 * c)).get_matrices_transposed((k + 16 * step) * width)
         };
         [[a, b], [c, d]]
@@ -282,15 +292,28 @@ impl Tile {
     /// B, octet `first` alone, for both steps.
     #[inline(always)]
     pub fn column32<O: Order>(&self, first: u32, k: u32) -> [[u32; 2]; 2] {
-        let ((m, r), width) = (Tile::matrix(), self.row_words());
+        let ((m, r), width) = (Tile::matrix(), ROW_WORDS);
         let [a, b, c, d] = if O::ALONG_K {
             let at = (8 * first + r) * width + 4 * (m ^ r);
-            self.pairs(at ^ (4 * (k / 8 % 8))).get_matrices(32 * (k / 64))
+            self.pairs(at ^ (4 * (k / 8 % 8))).get_matrices(k / 64 * self.block_words())
         } else {
-            let at = (8 * m + r) * width + 32 * (first / 8) + 4 * ((first % 8) ^ r);
+            let at = (8 * m + r) * width + first / 8 * self.block_words() + 4 * ((first % 8) ^ r);
             self.pairs(at).get_matrices_transposed(k * width)
         };
         [[a, b], [c, d]]
+    }
+
+    /// An operand of a warpgroup: from octet `first` of the rows of C (of A; its columns, of B) on, and the bytes from 64
+    /// summed indices to the next.
+    #[inline(always)]
+    pub fn operand<O: Order>(&self, first: u32) -> (warpgroup::Operand, u32) {
+        let block = 4 * self.block_words();
+        if O::ALONG_K {
+            (warpgroup::operand(self.start + 8 * 4 * ROW_WORDS * first, 0), block)
+        } else {
+            let start = self.start + first / 8 * block + 16 * (first % 8);
+            (warpgroup::operand(start, block), 64 * 4 * ROW_WORDS)
+        }
     }
 
     /// Starts copying the whole tile from `from` in what `pack` wrote, where it lies as it does here. The whole block calls,
@@ -303,6 +326,14 @@ impl Tile {
             shared::copy_async16(words, at, packed, from + at, 16);
             at += 4 * S::THREADS;
         }
+    }
+}
+
+impl Tile {
+    /// Starts copying one float, or with `bytes` = 0 a zero, to an f32 tile.
+    #[inline(always)]
+    pub fn copy_one(&self, row: u32, column: u32, from: &In<f32>, at: u32, bytes: u32) {
+        shared::copy_async4(self.view(0), self.at(row, column), from, at, bytes);
     }
 }
 

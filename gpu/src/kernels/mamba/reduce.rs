@@ -227,11 +227,15 @@ pub fn mamba_unfold(
     let at = 1024 * thread::block_idx() + thread;
     let has_core = 1024 * thread::block_idx() < layout.len;
     if has_core {
+        // Whole 16 bytes, then single floats: the parameters may end with the buffer.
+        let whole = layout.len / 4 * 4;
         let mut i = 4 * thread;
-        while i < layout.len {
-            let left = 4 * (layout.len - i);
-            shared::copy_async16(memory, SCRATCH + i, &core, i, if left < 16 { left } else { 16 });
+        while i < whole {
+            shared::copy_async16(memory, SCRATCH + i, &core, i, 16);
             i += 1024;
+        }
+        if whole + thread < layout.len {
+            shared::copy_async4(memory, SCRATCH + whole + thread, &core, whole + thread, 4);
         }
         let mut i = 4 * thread;
         while i < plane {

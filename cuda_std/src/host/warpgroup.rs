@@ -1,0 +1,139 @@
+//! Matrix products by the tensor cores of four warps at once, operands in shared memory: `wgmma`. Only the target sm_90a
+//! has it: kernels that call these are declared with `only = "sm_90a"`.
+
+use std::panic::Location;
+
+use crate::emulator::shared_access as memory;
+use crate::emulator::sync::{self, Operation};
+
+/// An operand of [`multiply`] in shared memory, in tiles whose rows are 128 bytes, the octet q of row r at octet q ^ (r % 8).
+/// A plain handle.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// First byte.
+    start: u32,
+    /// Bytes to 64 further rows (of B: columns).
+    next: u32,
+}
+
+/// The operand whose first element is `start` bytes into the block's dynamic shared memory, a multiple of 16 in rows that
+/// are aligned as the tiles, to 1,024 bytes for eight. Where the operand is stored `[summed index, row]` and has more than
+/// 64 rows (of B: columns), 64 further ones are `next` bytes away, a multiple of 16.
+#[track_caller]
+pub fn operand(start: u32, next: u32) -> Operand {
+    for bytes in [start, next] {
+        memory::check_alignment(bytes / 4, bytes / 4, 4, Location::caller());
+    }
+    Operand { start, next }
+}
+
+impl Operand {
+    /// The operand `bytes` bytes further on, a multiple of 16.
+    #[track_caller]
+    pub fn advance(self, bytes: u32) -> Operand {
+        operand(self.start + bytes, self.next)
+    }
+
+    /// The two bf16 of one word: of row `row` (of B: column), summed indices k and k + 1 (k even), or where it is stored
+    /// `across` the summed index, of the even row `row` and the next one, summed index k. The octets of a row are permuted by
+    /// the bits of its address, as the device does it.
+    fn pair(&self, across: bool, row: u32, k: u32, at: &'static Location<'static>) -> [f64; 2] {
+        let (line, column) = if across { (k, row % 64) } else { (row, k) };
+        let block = if across { row / 64 * self.next } else { 0 };
+        let address = self.start + block + 128 * line + 2 * column;
+        let word = memory::read_for_product((address ^ (address >> 7) % 8 * 16) / 4, at);
+        [word << 16, word & 0xffff_0000].map(|bits| f64::from(f32::from_bits(bits)))
+    }
+
+    /// One row's (of B: column's) first `depth` elements.
+    fn row(&self, across: bool, row: u32, depth: u32, at: &'static Location<'static>) -> Vec<f64> {
+        if across {
+            (0..depth).map(|k| self.pair(true, row & !1, k, at)[row as usize % 2]).collect()
+        } else {
+            (0..depth).step_by(2).flat_map(|k| self.pair(false, row, k, at)).collect()
+        }
+    }
+}
+
+/// What is known of a product when the kernel is compiled.
+pub trait Product {
+    /// Octets of columns of B and C: 1, 2, 4, 8 or 16.
+    const OCTETS: usize;
+    /// Whether A is stored across the summed index, `[summed index, row]`, rather than along it, `[row, summed index]`.
+    const ACROSS_A: bool;
+    /// Whether B is stored across the summed index, `[summed index, column]`, rather than `[column, summed index]`.
+    const ACROSS_B: bool;
+}
+
+/// What this thread has written to shared memory, and the copies that it has waited for, become visible to products after
+/// the next block barrier.
+pub fn publish() {
+    memory::publish();
+}
+
+/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in bf16: STEPS (2 or 4) times
+/// `wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16`, and the wait for them.
+///
+/// Warp w of the four, whose first thread is a multiple of 128, gets rows 16 w to 16 w + 15:
+/// with g = lane / 4 and t = lane % 4 c[j] are C[g, 8j + 2t], C[g, 8j + 2t + 1], C[g + 8, 8j + 2t], C[g + 8, 8j + 2t + 1] of
+/// these. What is read has been made visible by [`publish`] and a block barrier. All 128 threads call, with the same
+/// operands, in control flow that is the same for all of them.
+///
+/// Each element is the exact sum with C rounded once, as in [`crate::warp::mma_bf16`].
+#[track_caller]
+pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut [[f32; 4]; 16]) {
+    const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(STEPS, 2 | 4)) };
+    let at = Location::caller();
+    // The lanes meet, and that they have the same operands is checked there; each then computes its own elements.
+    sync::collective(Operation::GroupProduct, 0, &[a.start, a.next, b.start, b.next], at);
+    let (warp, lane) = (crate::thread::warp() % 4, crate::thread::lane());
+    let depth = 16 * STEPS as u32;
+    let rows = [0, 8].map(|high| a.row(P::ACROSS_A, 16 * warp + lane / 4 + high, depth, at));
+    add_products::<P>(&rows, b, c, at);
+}
+
+/// Adds to a lane's elements of C its two rows of A times B.
+fn add_products<P: Product>(
+    rows: &[Vec<f64>; 2],
+    b: Operand,
+    c: &mut [[f32; 4]; 16],
+    at: &'static Location<'static>,
+) {
+    let depth = rows[0].len() as u32;
+    for (j, c) in c.iter_mut().take(P::OCTETS).enumerate() {
+        let column = 8 * j as u32 + 2 * (crate::thread::lane() % 4);
+        let columns: [Vec<f64>; 2] = if P::ACROSS_B {
+            let pairs: Vec<[f64; 2]> = (0..depth).map(|k| b.pair(true, column, k, at)).collect();
+            [0, 1].map(|e| pairs.iter().map(|pair| pair[e]).collect())
+        } else {
+            [0, 1].map(|e| b.row(false, column + e, depth, at))
+        };
+        for (i, c) in c.iter_mut().enumerate() {
+            let products = rows[i / 2].iter().zip(&columns[i % 2]).map(|(a, b)| a * b);
+            *c = products.fold(f64::from(*c), |sum, product| sum + product) as f32;
+        }
+    }
+}
+
+/// As [`multiply`] for 64 summed indices, A in registers: of 16 step to 16 step + 15 of them a[step] are, two a word, the lower
+/// half first, A[g, 2t + e], A[g + 8, 2t + e], A[g, 2t + 8 + e], A[g + 8, 2t + 8 + e] of the warp's rows, e = 0, 1. As C's
+/// elements lie in the lanes, with two octets of columns a step. For 16 octets; `ACROSS_A` does not matter.
+#[track_caller]
+pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4]; 16]) {
+    const { assert!(P::OCTETS == 16) };
+    let at = Location::caller();
+    sync::collective(Operation::GroupProduct, 0, &[0, 0, b.start, b.next], at);
+    let mut rows = [0, 0].map(|_: u32| vec![0.0; 64]);
+    for (step, words) in a.iter().enumerate() {
+        // The four lanes that share a row give each other what they have of it.
+        for (t, words) in sync::quad(words, at).into_iter().enumerate() {
+            for (i, word) in words.into_iter().enumerate() {
+                let k = 16 * step + 2 * t + 8 * (i / 2);
+                let [low, high] =
+                    [word << 16, word & 0xffff_0000].map(|bits| f64::from(f32::from_bits(bits)));
+                (rows[i % 2][k], rows[i % 2][k + 1]) = (low, high);
+            }
+        }
+    }
+    add_products::<P>(&rows, b, c, at);
+}

@@ -1,0 +1,229 @@
+//! A step's state is complete: after it has been saved, restored into other buffers that hold something else, and a few
+//! more steps, every buffer of the step has the bits of a run that was not interrupted. Also those that are no state: a
+//! scratch buffer that a step reads before it writes it would differ.
+
+use cpu_path::init_parameters;
+use gpu::market::{MarketParams, MarketTable, Part};
+use host::emulated::EmulatedExec;
+use host::error::ExecError;
+use host::exec::Memory;
+use host::step::state::{self, StateError};
+use host::step::{
+    Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
+    record_probe, record_vaccinated,
+};
+use host::tensors::Tensors;
+use settings::{Config, Precision};
+
+use crate::kernels::market::STATE;
+use crate::kernels::market::support::{Columns, SHAPE, params};
+
+const ENVIRONMENTS: usize = 3;
+
+/// Everything that keeps something from step to step; vaccine, pruning and probe in every second step.
+fn everything() -> Config {
+    let mut config = Config::default();
+    let model = &mut config.model;
+    (model.state, model.window, model.bar_features) = (STATE, SHAPE.window as usize, SHAPE.features as usize);
+    (model.trunk1, model.trunk2, model.value_hidden, model.branch_hidden) = (12, 8, 8, 8);
+    (model.atoms, model.noisy) = (11, true);
+    config.train.batch = 6;
+    config.train.precision = Precision::Fp32;
+    (config.collect.environments, config.collect.capacity) = (ENVIRONMENTS, 25);
+    config.replay.prioritized = true;
+    config.replay.n_step = 3;
+    config.cql.enabled = true;
+    config.iqn.enabled = true;
+    (config.iqn.cosines, config.iqn.hidden) = (8, 8);
+    (config.iqn.samples, config.iqn.target_samples) = (4, 4);
+    let iql = &mut config.iql;
+    (iql.enabled, iql.hidden) = (true, 8);
+    (iql.advantage_weighting, iql.branch_scaling) = (true, true);
+    (iql.adaptive_support, iql.adaptive_epsilon) = (true, true);
+    config.ensemble.enabled = true;
+    config.confidence.enabled = true;
+    config.attention.enabled = true;
+    config.attention.heads = 2;
+    config.mamba.enabled = true;
+    config.spectral.enabled = true;
+    (config.vaccine.enabled, config.vaccine.every) = (true, 2);
+    (config.vaccine.environments, config.vaccine.capacity) = (2, 15);
+    (config.probe.enabled, config.probe.every) = (true, 2);
+    let pruning = &mut config.pruning;
+    (pruning.enabled, pruning.every, pruning.end, pruning.sparsity) = (true, 2, 8, 0.5);
+    config
+}
+
+/// An agent as the one on the GPU, in the emulator.
+struct Rig {
+    exec: EmulatedExec,
+    shape: StepShape,
+    buffers: StepBuffers,
+    collector: Collector,
+    vaccine: Collector,
+    steps: u64,
+}
+
+impl Rig {
+    fn new(
+        config: &Config,
+        seed: u64,
+        (params, table, part): (&MarketParams, &MarketTable, &Part),
+    ) -> Result<Self, ExecError> {
+        let mut exec = EmulatedExec::new(seed);
+        let shape = StepShape::new(config, Matmul::Rust);
+        let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
+        let pending = config.replay.pending(ENVIRONMENTS);
+        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
+        let input = CollectorInput {
+            params,
+            part,
+            table: TableBuffers::upload(&mut exec, table)?,
+            environments: ENVIRONMENTS,
+            log_rows: 0,
+            clock: Some(buffers.clock),
+            support: Some(buffers.support),
+            epsilon: buffers.parts.and_then(|parts| parts.iql).map(|iql| iql.epsilon),
+        };
+        let collector = Collector::alloc(&mut exec, &shape, input, replay, "collect")?;
+        let environments = config.vaccine.environments;
+        let held_out = Replay::alloc(&mut exec, &shape, config.vaccine.capacity)?;
+        let held_out = held_out.with_pending(config.replay.pending(environments));
+        let held_out = Replay { priorities: None, ..held_out };
+        let input = CollectorInput { environments, clock: None, epsilon: None, ..input };
+        let vaccine = Collector::alloc(&mut exec, &shape, input, held_out, "vaccine")?;
+        let initial = init_parameters(&shape.flat, config.train.seed);
+        let p = buffers.parameters;
+        exec.upload(p.online, &initial)?;
+        exec.upload(p.target, &initial[..p.target.len()])?;
+        buffers.start(&mut exec, &shape)?;
+        exec.upload(vaccine.epsilon, &[0.5])?;
+        collector.record_first(&mut exec, &shape)?;
+        vaccine.record_first(&mut exec, &shape)?;
+        let mut rig = Self { exec, shape, buffers, collector, vaccine, steps: 0 };
+        for _ in 0..4 {
+            rig.collect()?;
+        }
+        Ok(rig)
+    }
+
+    fn collect(&mut self) -> Result<(), ExecError> {
+        let (exec, online) = (&mut self.exec, self.buffers.parameters.online);
+        self.collector.record(exec, &self.shape, online)?;
+        self.vaccine.record(exec, &self.shape, online)
+    }
+
+    /// One bar, one training step with what is due.
+    fn step(&mut self) -> Result<(), ExecError> {
+        self.collect()?;
+        let (exec, shape, buffers) = (&mut self.exec, &self.shape, &self.buffers);
+        if shape.pruning.due(self.steps) {
+            prune::prune(exec, shape, buffers)?;
+        }
+        match shape.parts.vaccine.is_in(self.steps) {
+            true => record_vaccinated(exec, shape, buffers, &self.collector.replay, &self.vaccine.replay)?,
+            false => record(exec, shape, buffers, Some(&self.collector.replay))?,
+        }
+        if shape.parts.probe.is_in(self.steps) {
+            record_probe(exec, shape, buffers)?;
+        }
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<Tensors, ExecError> {
+        let mut to = Tensors::default();
+        state::save(&mut self.exec, &self.buffers.state(), &mut to)?;
+        self.collector.save(&mut self.exec, "collect", &mut to)?;
+        self.vaccine.save(&mut self.exec, "vaccine", &mut to)?;
+        Ok(to)
+    }
+
+    fn load(&mut self, from: &mut Tensors, steps: u64) -> Result<(), StateError> {
+        state::load(&mut self.exec, &self.buffers.state(), from)?;
+        self.collector.load(&mut self.exec, "collect", from)?;
+        self.vaccine.load(&mut self.exec, "vaccine", from)?;
+        self.steps = steps;
+        Ok(())
+    }
+}
+
+fn market() -> (MarketParams, MarketTable, Part) {
+    let table = Columns::random(71, 120, 0.02).table();
+    let part = Part::new(&table, 0..120).expect("a part of the table");
+    (MarketParams { episode: 5, ..params() }, table, part)
+}
+
+#[test]
+fn every_buffer_goes_on_as_if_nothing_had_been_interrupted() {
+    let config = everything();
+    config.check().unwrap();
+    let (params, table, part) = market();
+    let input = (&params, &table, &part);
+    // The ring is not full when it is saved, and goes around afterwards.
+    let mut whole = Rig::new(&config, 3, input).unwrap();
+    for _ in 0..3 {
+        whole.step().unwrap();
+    }
+    let saved = whole.save().unwrap();
+    assert_eq!(saved.get::<u64>("collect.ring.words").unwrap(), [21, 21]);
+    for _ in 0..4 {
+        whole.step().unwrap();
+    }
+
+    // Its buffers hold what another run's steps left.
+    let other = Config { train: settings::Train { seed: 99, ..config.train.clone() }, ..config.clone() };
+    let mut resumed = Rig::new(&other, 5, input).unwrap();
+    for _ in 0..2 {
+        resumed.step().unwrap();
+    }
+    resumed.shape = StepShape::new(&config, Matmul::Rust);
+    let mut state = saved.clone();
+    resumed.load(&mut state, 3).unwrap();
+    state.finish().unwrap();
+    assert!(resumed.save().unwrap() == saved, "what was loaded is what was saved");
+    for _ in 0..4 {
+        resumed.step().unwrap();
+    }
+
+    let (whole_state, resumed_state) = (whole.save().unwrap(), resumed.save().unwrap());
+    for (name, values) in &whole_state.by_name {
+        assert!(values.bytes() == resumed_state.by_name[name].bytes(), "state `{name}` differs");
+        // Nothing here would be missed if it stood still; a support and masks may.
+        if ["online", "adam.m", "clock", "history", "confidence.kept", "spectral.u"].contains(&&**name) {
+            assert!(values.bytes() != saved.by_name[name].bytes(), "state `{name}` did not move");
+        }
+    }
+    let (whole, resumed) = (whole.exec.contents(), resumed.exec.contents());
+    assert_eq!(whole.len(), resumed.len());
+    for ((label, expected), (_, found)) in whole.iter().zip(&resumed) {
+        assert!(expected == found, "buffer `{label}` differs");
+    }
+}
+
+#[test]
+fn a_state_of_another_shape_is_refused_with_the_tensors_name() {
+    let config = everything();
+    let (params, table, part) = market();
+    let mut rig = Rig::new(&config, 3, (&params, &table, &part)).unwrap();
+    let saved = rig.save().unwrap();
+    let refused = |rig: &mut Rig, change: &dyn Fn(&mut Tensors)| {
+        let mut state = saved.clone();
+        change(&mut state);
+        rig.load(&mut state, 0).unwrap_err().to_string()
+    };
+    let message = refused(&mut rig, &|state| drop(state.take_any::<f32>("adam.v")));
+    assert_eq!(message, "there is no tensor `adam.v`");
+    let message = refused(&mut rig, &|state| {
+        let mut words = state.take_any::<u64>("collect.ring.words").unwrap();
+        words[0] = 26;
+        state.put("collect.ring.words", words);
+    });
+    assert_eq!(message, "`collect.ring.words` is 26, expected at most 25");
+    let message = refused(&mut rig, &|state| {
+        let mut counters = state.take_any::<u32>("collect.counters").unwrap();
+        counters[0] = 120;
+        state.put("collect.counters", counters);
+    });
+    assert!(message.contains("bar of an account") && message.contains("120"), "{message}");
+}
