@@ -207,7 +207,7 @@ impl Checkpoint {
             }
         }
         let config = Config::layered(&Config::default(), Some(("its configuration", entry("config")?)), &[])
-            .with_context(|| format!("{name}"))?;
+            .with_context(|| name.to_string())?;
         config.check().with_context(|| format!("{name}: its configuration"))?;
         let flat = Flat::new(&config.model, &config.parts());
         let read = |network: &str| -> anyhow::Result<Vec<f32>> {

@@ -380,6 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)] // one symbol's parts are one range
     fn the_end_of_the_training_part_is_held_out_behind_a_purge() {
         let reach = Reach { lookback: 64, window: 8, n_step: 1 };
         let data = Data { synthetic_bars: 1200, ..Data::default() };
