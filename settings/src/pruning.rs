@@ -81,7 +81,8 @@ impl Pruning {
         if self.every == 0 {
             return invalid("pruning.every = 0: expected 1 step or more".into());
         }
-        let steps = train.epochs as u64 * train.train_steps as u64;
+        // Both have their limits checked later; what overflows is far beyond them.
+        let steps = (train.epochs as u64).saturating_mul(train.train_steps as u64);
         if self.enabled && self.end > steps {
             return invalid(format!(
                 "pruning.end = {}, train.epochs * train.train_steps = {steps}: the run ends before the sparsity is \
