@@ -75,6 +75,28 @@ pub(crate) struct Row {
     pub(crate) adjusted: Option<f64>,
 }
 
+/// An error about a row of a file.
+pub(crate) fn row_error(
+    file: &str,
+    place: Place,
+    column: &str,
+    value: impl Into<String>,
+    problem: Problem,
+    detail: impl Into<String>,
+) -> Box<RowError> {
+    let (file, column) = (file.to_owned(), column.to_owned());
+    Box::new(RowError { file, place, column, value: value.into(), problem, detail: detail.into() })
+}
+
+/// Refuses more rows than are asked for.
+pub(crate) fn check_rows(file: &str, options: &LoadOptions, rows: u64) -> Result<(), BarError> {
+    if rows > options.max_rows {
+        let message = format!("more than {} rows; raise max_rows if that is meant", options.max_rows);
+        return Err(BarError::file(file, message));
+    }
+    Ok(())
+}
+
 /// Takes rows in file order, checks them and collects the bars.
 pub(crate) struct Collector<'a> {
     file: Cow<'a, str>,
@@ -126,24 +148,13 @@ impl<'a> Collector<'a> {
         problem: Problem,
         detail: impl Into<String>,
     ) -> Box<RowError> {
-        Box::new(RowError {
-            file: self.file.clone().into_owned(),
-            place: (self.place)(number),
-            column: column.to_owned(),
-            value: value.into(),
-            problem,
-            detail: detail.into(),
-        })
+        row_error(&self.file, (self.place)(number), column, value, problem, detail)
     }
 
     /// Takes the next row, or what was wrong with it.
     pub(crate) fn push(&mut self, number: u64, row: Result<Row, Box<RowError>>) -> Result<(), BarError> {
         self.rows += 1;
-        if self.rows > self.options.max_rows {
-            let message =
-                format!("more than {} rows; raise max_rows if that is meant", self.options.max_rows);
-            return Err(BarError::file(&self.file, message));
-        }
+        check_rows(&self.file, self.options, self.rows)?;
         let checked = row.and_then(|row| self.check_values(number, row));
         let bar = match checked {
             Ok(bar) => bar,

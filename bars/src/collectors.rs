@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::checks::{Collected, Collector, Row};
+use crate::checks::{Collected, Collector, Row, check_rows, row_error};
 use crate::error::{BarError, Place, Problem, RowError, excerpt};
 use crate::options::{LoadOptions, Repair};
 
@@ -57,14 +57,7 @@ impl<'a> Collectors<'a> {
         problem: Problem,
         detail: impl Into<String>,
     ) -> Box<RowError> {
-        Box::new(RowError {
-            file: self.file.to_owned(),
-            place: (self.place)(number),
-            column: column.to_owned(),
-            value: value.into(),
-            problem,
-            detail: detail.into(),
-        })
+        row_error(self.file, (self.place)(number), column, value, problem, detail)
     }
 
     /// Takes the next row, or what was wrong with it. `symbol` is its name in the file's column of symbols. A row whose
@@ -76,11 +69,7 @@ impl<'a> Collectors<'a> {
         row: Result<Row, Box<RowError>>,
     ) -> Result<(), BarError> {
         self.rows += 1;
-        if self.rows > self.options.max_rows {
-            let message =
-                format!("more than {} rows; raise max_rows if that is meant", self.options.max_rows);
-            return Err(BarError::file(self.file, message));
-        }
+        check_rows(self.file, self.options, self.rows)?;
         let Some(column) = &self.options.symbol_column else {
             return self.collector(None)?.push(number, row);
         };

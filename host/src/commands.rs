@@ -28,7 +28,8 @@ use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
 use crate::train::market::{Market, load};
 use crate::train::progress::{Progress, write_line, write_result};
-use crate::train::run::{Run, RunFiles, Tested};
+use crate::train::run::{Run, Tested};
+use crate::train::run_files::RunFiles;
 use crate::train::walk::walk_forward;
 use crate::{doctor, gemm};
 
@@ -142,7 +143,7 @@ fn train_folds(
     config.check_before_data(bars::FEATURES, ::gpu::market::PORTFOLIO as usize)?;
     let symbols = load(&config.data)?;
     // Before anything is written: a part that is too short is found here.
-    Market::folds(&config, &symbols)?;
+    let folds = Market::folds(&config, &symbols)?;
     if let Some(signal) = stop.signal() {
         progress.line("stopped before the first epoch: nothing was written");
         return Ok(Ending::Stopped(signal));
@@ -155,14 +156,15 @@ fn train_folds(
     progress.line(&format!("run: {}", files.folder.display()));
     let quiet = args.quiet;
     let mut opened = Some(gpu);
-    let result = walk_forward(&mut config, &symbols, &files, stop, progress, &mut |config, market| {
-        let gpu = match opened.take() {
-            Some(gpu) => gpu,
-            // Every fold has a GPU context of its own: the one before is gone with its agent.
-            None => open_gpu(&args.device, None)?,
-        };
-        agent(gpu, config, market, &args.device, &Progress::new(quiet), args.profile)
-    })?;
+    let result =
+        walk_forward(&mut config, &symbols, &folds, &files, stop, progress, &mut |config, market| {
+            let gpu = match opened.take() {
+                Some(gpu) => gpu,
+                // Every fold has a GPU context of its own: the one before is gone with its agent.
+                None => open_gpu(&args.device, None)?,
+            };
+            agent(gpu, config, market, &args.device, &Progress::new(quiet), args.profile)
+        })?;
     if result.stopped {
         progress.line(&format!("stopped early, after {} fold(s)", result.folds.len()));
     }

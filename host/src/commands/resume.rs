@@ -9,7 +9,8 @@ use crate::cli::{DeviceArgs, DeviceChoice, MatmulChoice};
 use crate::cublaslt::Choice;
 use crate::train::agent::Agent;
 use crate::train::market::{Market, Walk};
-use crate::train::run::{Resumed, RunFiles};
+use crate::train::run::Resumed;
+use crate::train::run_files::RunFiles;
 use crate::train::saves::{self, Origin, SavedRun};
 use crate::train::walk::fold_folders;
 

@@ -184,6 +184,18 @@ macro_rules! by_size {
     };
 }
 
+/// The same with `$kernel` the loss kernel, to which the packing and the reduction belong.
+macro_rules! by_loss {
+    ($exec:expr, $shape:expr, |$kernel:ident| $launch:expr) => {
+        by_size!(kernels($exec, $shape)?, tile($shape)?, {
+            Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
+            Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
+            Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
+            Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
+        }, |$kernel| $launch)
+    };
+}
+
 /// Lays out both heads' weights as the kernels read them. Waits for nothing but the last step.
 pub fn pack<E: Exec>(
     exec: &mut E,
@@ -196,12 +208,7 @@ pub fn pack<E: Exec>(
         let [cos_weight, _, hid_weight, _, out_weight, _] = tensors(shape, flat);
         let arguments =
             PackArguments { arithmetic: arithmetic(shape), cos_weight, hid_weight, out_weight, packed };
-        by_size!(kernels(exec, shape)?, tile(shape)?, {
-            Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
-            Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
-            Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
-            Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
-        }, |K| {
+        by_loss!(exec, shape, |K| {
             let pack = <K as LossKernel>::Pack::new(&kernel_shape(shape), &arguments);
             exec.launch(Lane::IQN, &pack)
         })?;
@@ -281,12 +288,7 @@ pub fn loss<E: Exec>(
         dh: buffers.d_h2,
         planes: buffers.planes,
     };
-    by_size!(kernels(exec, shape)?, tile(shape)?, {
-        Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
-        Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
-        Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
-        Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
-    }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), &here, &loss)))
+    by_loss!(exec, shape, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), &here, &loss)))
 }
 
 /// The head's gradient from the blocks' planes, and the trunk's from d loss / d h2'.
@@ -326,12 +328,8 @@ pub fn trunk<E: Exec>(
         planes: buffers.planes,
         gradients: tensors(shape, b.parameters.grad),
     };
-    by_size!(kernels(exec, shape)?, tile(shape)?, {
-        Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
-        Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
-        Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
-        Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
-    }, |K| exec.launch(lane, &<K as LossKernel>::Reduce::new(&kernel_shape(shape), &arguments)))?;
+    by_loss!(exec, shape, |K| exec
+        .launch(lane, &<K as LossKernel>::Reduce::new(&kernel_shape(shape), &arguments)))?;
     let (offset, len) = shape.segment(Group::Iqn);
     let squares = GroupSquares {
         len: len as u32,

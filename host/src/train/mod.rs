@@ -14,6 +14,7 @@ pub mod profiler;
 pub mod progress;
 pub mod replay;
 pub mod run;
+pub mod run_files;
 pub mod saves;
 pub mod tensor_file;
 pub mod walk;

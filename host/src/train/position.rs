@@ -22,8 +22,6 @@ pub struct Position {
     pub trained: usize,
     /// Training steps done in all epochs.
     pub step: usize,
-    /// Epoch of the best policy so far.
-    pub best: Option<usize>,
     /// How far the metrics were written.
     pub metrics: Mark,
     /// Sums over this epoch's steps. In the tensors of a state, where every bit is kept.

@@ -1,10 +1,9 @@
 //! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -17,101 +16,20 @@ use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance};
 use crate::train::control::Control;
-use crate::train::files::{lock, write_atomically};
+use crate::train::files::write_atomically;
 use crate::train::market::{Market, PartResult};
 use crate::train::metrics::Metrics;
 use crate::train::position::Position;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
-use crate::train::saves::{FOLDER, Origin, SavedRun, Saver};
-
-/// Files of a run.
-#[derive(Clone, Debug)]
-pub struct RunFiles {
-    /// The folder.
-    pub folder: PathBuf,
-    /// Keeps other processes out of it.
-    _lock: Arc<File>,
-}
-
-impl RunFiles {
-    /// Creates the folder; without a name the next free `runs/0001`, `runs/0002`, ... A folder that already holds a
-    /// run is refused: nothing is overwritten.
-    pub fn create(folder: Option<&Path>) -> anyhow::Result<Self> {
-        let folder = match folder {
-            Some(folder) => {
-                fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-                folder.to_path_buf()
-            }
-            None => next_free(Path::new("runs"))?,
-        };
-        // Of two runs that start at once in one folder, one is refused before it writes.
-        let handle = lock(&folder)?;
-        for name in OWN_FILES {
-            if folder.join(name).exists() {
-                bail!(
-                    "{} already holds {name}: choose another --run, or go on with --resume {}",
-                    folder.display(),
-                    folder.display()
-                );
-            }
-        }
-        let metrics = folder.join(OWN_FILES[0]);
-        File::create_new(&metrics).with_context(|| format!("creating {}", metrics.display()))?;
-        Ok(Self { folder, _lock: Arc::new(handle) })
-    }
-
-    /// The folder of a run that goes on.
-    ///
-    /// # Errors
-    /// If another process uses it.
-    pub fn open(folder: &Path) -> anyhow::Result<Self> {
-        Ok(Self { folder: folder.to_path_buf(), _lock: Arc::new(lock(folder)?) })
-    }
-
-    /// The policy with the best validation score.
-    pub fn best(&self) -> PathBuf {
-        self.folder.join("best.safetensors")
-    }
-
-    /// The policy of the last finished epoch.
-    pub fn last(&self) -> PathBuf {
-        self.folder.join("last.safetensors")
-    }
-
-    /// An epoch's policy, where `checkpoint.every` keeps it.
-    pub fn epoch(&self, epoch: usize) -> PathBuf {
-        self.folder.join(format!("epoch-{epoch:04}.safetensors"))
-    }
-
-    /// Result of the best policy on the test part.
-    fn test(&self) -> PathBuf {
-        self.folder.join("test.json")
-    }
-}
-
-/// What a run writes into its folder, the first one first.
-const OWN_FILES: [&str; 6] =
-    ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json", FOLDER];
+use crate::train::run_files::RunFiles;
+use crate::train::saves::{Origin, SavedRun, Saver};
 
 /// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity comes last, and
 /// one whose equity did not move counts as 0.
 fn score(strategy: &backtest::Metrics) -> f64 {
     let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
     strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
-}
-
-fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
-    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-    for number in 1..100_000 {
-        let folder = parent.join(format!("{number:04}"));
-        match fs::create_dir(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).with_context(|| format!("creating {}", folder.display())),
-        }
-    }
-    bail!("no free run number below {}", parent.display())
 }
 
 /// An epoch's row in the metrics.
@@ -222,9 +140,7 @@ impl Run<'_> {
         let stopped = run.position.epoch <= self.config.train.epochs;
         if run.saver.is_on() {
             // Before the test, which changes the agent's parameters.
-            if let Err(error) = self.save(agent, &mut run)? {
-                progress.line(&format!("warning: {error:#}"));
-            }
+            self.save(agent, progress, &mut run)?;
             run.saver.wait()?;
         }
         let state = run.saver.is_on().then(|| run.saver.latest());
@@ -275,20 +191,11 @@ impl Run<'_> {
         ))
     }
 
-    fn write_config(&self) -> anyhow::Result<()> {
-        write_atomically(&self.files.folder.join("config.toml"), self.config.to_toml().as_bytes())
-            .with_context(|| format!("writing into {}", self.files.folder.display()))
-    }
-
-    fn metrics(&self) -> PathBuf {
-        self.files.folder.join(OWN_FILES[0])
-    }
-
     fn begin(&self) -> anyhow::Result<Progressing> {
-        self.write_config()?;
+        self.files.write_config(self.config)?;
         Ok(Progressing {
             position: Position::start(),
-            metrics: Metrics::create(&self.metrics())?.of_fold(self.fold()),
+            metrics: Metrics::create(&self.files.metrics())?.of_fold(self.fold()),
             best: None,
             policies: [None, None],
             saver: Saver::new(&self.files.folder, &self.config.checkpoint, None)?,
@@ -302,7 +209,7 @@ impl Run<'_> {
         agent.load_state(&mut saved.agent).with_context(naming)?;
         saved.agent.finish().with_context(naming)?;
         // Nothing of the run was changed up to here.
-        let metrics = Metrics::go_on(&self.metrics(), &saved.position.metrics)?.of_fold(self.fold());
+        let metrics = Metrics::go_on(&self.files.metrics(), &saved.position.metrics)?.of_fold(self.fold());
         let saver = Saver::new(&self.files.folder, &self.config.checkpoint, Some(&path))?;
         for (file, policy) in [self.files.best(), self.files.last()].iter().zip(&saved.policies) {
             let written = match policy {
@@ -312,12 +219,17 @@ impl Run<'_> {
             written.with_context(|| format!("writing {}", file.display()))?;
         }
         remove(&self.files.test())?;
-        self.write_config()?;
+        self.files.write_config(self.config)?;
         Ok(Progressing { position: saved.position, metrics, best, policies: saved.policies, saver })
     }
 
-    /// Copies the state and has it written; the inner error is of the one before.
-    fn save(&self, agent: &mut dyn Agent, run: &mut Progressing) -> anyhow::Result<anyhow::Result<()>> {
+    /// Copies the state and has it written. That one could not be written is a warning: the run goes on without it.
+    fn save(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        run: &mut Progressing,
+    ) -> anyhow::Result<()> {
         run.position.metrics = run.metrics.mark()?;
         let saved = SavedRun {
             config: self.config.clone(),
@@ -328,7 +240,10 @@ impl Run<'_> {
             best_score: run.best.as_ref().map_or(0.0, |best| best.provenance.score),
             agent: agent.save_state().context("copying the state of the run")?,
         };
-        Ok(run.saver.save(saved))
+        if let Err(error) = run.saver.save(saved) {
+            progress.line(&format!("warning: {error:#}"));
+        }
+        Ok(())
     }
 
     /// What is left of the epoch under way; returns in its midst when the run is to stop.
@@ -356,10 +271,8 @@ impl Run<'_> {
         let start = Instant::now();
         while run.position.trained < total && !self.stop.asked() {
             self.steps(agent, progress, &name, run)?;
-            if run.saver.is_due()
-                && let Err(error) = self.save(agent, run)?
-            {
-                progress.line(&format!("warning: {error:#}"));
+            if run.saver.is_due() {
+                self.save(agent, progress, run)?;
             }
         }
         let train_seconds = start.elapsed().as_secs_f64();
@@ -406,10 +319,8 @@ impl Run<'_> {
             progress.line(&profile.text());
         }
         run.position.next_epoch();
-        if run.saver.is_due()
-            && let Err(error) = self.save(agent, run)?
-        {
-            progress.line(&format!("warning: {error:#}"));
+        if run.saver.is_due() {
+            self.save(agent, progress, run)?;
         }
         Ok(())
     }
@@ -454,7 +365,6 @@ impl Run<'_> {
         let mut files = vec![self.files.last()];
         if is_best {
             files.push(self.files.best());
-            run.position.best = Some(epoch);
             run.policies[0] = Some(bytes.clone());
             run.best = Some(policy);
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use backtest::{Report, Track};
-use bars::Symbol;
+use bars::{Fold, Symbol};
 use serde::Serialize;
 use settings::Config;
 
@@ -16,7 +16,8 @@ use crate::train::files::write_atomically;
 use crate::train::market::{Market, PartResult, Tracks, Walk};
 use crate::train::metrics::Metrics;
 use crate::train::progress::Progress;
-use crate::train::run::{Run, RunFiles};
+use crate::train::run::Run;
+use crate::train::run_files::RunFiles;
 
 /// Makes the agent of a fold, and says the hash of the kernels it runs on.
 pub type MakeAgent<'m> =
@@ -54,7 +55,7 @@ pub fn fold_name(fold: usize) -> String {
     format!("fold-{fold:02}")
 }
 
-/// Trains and tests every fold. The run's folder gets the configuration, `metrics.jsonl` with a row for each fold and
+/// Trains and tests every one of [`Market::folds`]. The run's folder gets the configuration, `metrics.jsonl` with a row for each fold and
 /// one for the pooled result, and `test.json`; each fold's folder holds what the folder of a run of its own would.
 ///
 /// # Errors
@@ -63,14 +64,14 @@ pub fn fold_name(fold: usize) -> String {
 pub fn walk_forward(
     config: &mut Config,
     symbols: &[Symbol],
+    folds: &[Vec<Fold>],
     files: &RunFiles,
     stop: &Stop,
     progress: &mut Progress,
     make_agent: &mut MakeAgent<'_>,
 ) -> anyhow::Result<WalkResult> {
-    let folds = Market::folds(config, symbols)?;
     let of = folds.len();
-    let mut metrics = Metrics::create(&files.folder.join("metrics.jsonl"))?;
+    let mut metrics = Metrics::create(&files.metrics())?;
     let mut control: Option<Control> = None;
     let mut results = Vec::new();
     let mut tracks: Vec<Tracks> = Vec::new();
@@ -84,8 +85,7 @@ pub fn walk_forward(
         }
         let market = Market::of_folds(config, symbols, parts, Some(walk)).with_context(in_fold)?;
         if i == 0 {
-            write_atomically(&files.folder.join("config.toml"), config.to_toml().as_bytes())
-                .with_context(|| format!("writing into {}", files.folder.display()))?;
+            files.write_config(config)?;
         }
         progress.line(&format!("{}\n{}", in_fold(), market.summary.trim_end()));
         let folder = RunFiles::create(Some(&files.folder.join(fold_name(walk.fold))))?;
@@ -123,7 +123,7 @@ pub fn walk_forward(
     let result = WalkResult { folds: results, pooled, control, stopped: stop.asked() };
     metrics.write("pooled", &result.pooled)?;
     let text = serde_json::to_string_pretty(&result)?;
-    write_atomically(&files.folder.join("test.json"), text.as_bytes())
+    write_atomically(&files.test(), text.as_bytes())
         .with_context(|| format!("writing into {}", files.folder.display()))?;
     Ok(result)
 }

@@ -1,0 +1,107 @@
+//! The folder of a run: its lock and the names of what is in it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use settings::Config;
+
+use crate::train::files::{lock, write_atomically};
+use crate::train::saves::FOLDER;
+
+/// Files of a run.
+#[derive(Clone, Debug)]
+pub struct RunFiles {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Keeps other processes out of it.
+    _lock: Arc<File>,
+}
+
+impl RunFiles {
+    /// Creates the folder; without a name the next free `runs/0001`, `runs/0002`, ... A folder that already holds a
+    /// run is refused: nothing is overwritten.
+    pub fn create(folder: Option<&Path>) -> anyhow::Result<Self> {
+        let folder = match folder {
+            Some(folder) => {
+                fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+                folder.to_path_buf()
+            }
+            None => next_free(Path::new("runs"))?,
+        };
+        // Of two runs that start at once in one folder, one is refused before it writes.
+        let handle = lock(&folder)?;
+        for name in OWN_FILES {
+            if folder.join(name).exists() {
+                bail!(
+                    "{} already holds {name}: choose another --run, or go on with --resume {}",
+                    folder.display(),
+                    folder.display()
+                );
+            }
+        }
+        let metrics = folder.join(OWN_FILES[0]);
+        File::create_new(&metrics).with_context(|| format!("creating {}", metrics.display()))?;
+        Ok(Self { folder, _lock: Arc::new(handle) })
+    }
+
+    /// The folder of a run that goes on.
+    ///
+    /// # Errors
+    /// If another process uses it.
+    pub fn open(folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self { folder: folder.to_path_buf(), _lock: Arc::new(lock(folder)?) })
+    }
+
+    /// The policy with the best validation score.
+    pub fn best(&self) -> PathBuf {
+        self.folder.join("best.safetensors")
+    }
+
+    /// The policy of the last finished epoch.
+    pub fn last(&self) -> PathBuf {
+        self.folder.join("last.safetensors")
+    }
+
+    /// An epoch's policy, where `checkpoint.every` keeps it.
+    pub fn epoch(&self, epoch: usize) -> PathBuf {
+        self.folder.join(format!("epoch-{epoch:04}.safetensors"))
+    }
+
+    /// Result of the best policy on the test part; of a walk-forward those of all folds.
+    pub fn test(&self) -> PathBuf {
+        self.folder.join("test.json")
+    }
+
+    /// A row for each step, epoch and result.
+    pub fn metrics(&self) -> PathBuf {
+        self.folder.join(OWN_FILES[0])
+    }
+
+    /// Writes the resolved configuration.
+    ///
+    /// # Errors
+    /// Says the folder and what the operating system said.
+    pub fn write_config(&self, config: &Config) -> anyhow::Result<()> {
+        write_atomically(&self.folder.join("config.toml"), config.to_toml().as_bytes())
+            .with_context(|| format!("writing into {}", self.folder.display()))
+    }
+}
+
+/// What a run writes into its folder, the first one first.
+const OWN_FILES: [&str; 6] =
+    ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json", FOLDER];
+
+fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+    for number in 1..100_000 {
+        let folder = parent.join(format!("{number:04}"));
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| format!("creating {}", folder.display())),
+        }
+    }
+    bail!("no free run number below {}", parent.display())
+}
