@@ -136,7 +136,6 @@ impl<'a> Parser<'_, 'a> {
                         line,
                         parameters,
                         after_parameters,
-                        body_start: token.end,
                         directives,
                         body,
                     });

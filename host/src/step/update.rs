@@ -1,16 +1,20 @@
 //! The end of a step: norms, budgets and clips, the optimizer, the target, the priorities, the signals.
 
+use std::ops::Range;
+
+use cuda_std::{Access, Buf, Kernel};
 use gpu::kernels::adam_ema::AdamEma;
 use gpu::kernels::adam_groups::AdamGroups;
 use gpu::kernels::gradient_norm::{GradientNorm, GradientReduce};
 use gpu::kernels::learner_signals::LearnerSignals;
-use gpu::kernels::step_signals::StepSignals;
+use gpu::kernels::step_signals::{StepSignals, signal};
 use gpu::kernels::term_reduce::TermReduce;
 use gpu::kernels::update_scales::UpdateScales;
 use settings::Flat;
 
 use crate::error::ExecError;
-use crate::exec::{Exec, Lane};
+use crate::exec::{Exec, Lane, Touch};
+use crate::extent::Extent;
 use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::parts::PartBuffers;
 use crate::step::replay::update_priorities;
@@ -95,6 +99,28 @@ fn plain<E: Exec>(
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }
 
+/// Launches a kernel that writes some columns of the history alone: others are written beside it on another lane.
+pub fn launch_on_columns<E: Exec, K: Kernel>(
+    exec: &mut E,
+    lane: Lane,
+    kernel: &K,
+    shape: &StepShape,
+    history: Buf<f32>,
+    columns: Range<u32>,
+) -> Result<(), ExecError> {
+    let touch = |access: &Access| {
+        let extent = if access.addr == history.addr() {
+            let first = history.addr() + 4 * u64::from(columns.start);
+            Extent::matrix(first, shape.history, columns.len(), signal::COLUMNS as usize)
+        } else {
+            Extent::contiguous(access.addr, access.bytes)
+        };
+        Touch { extent, writes: access.kind.writes() }
+    };
+    let touches: Vec<Touch> = kernel.accesses().iter().map(touch).collect();
+    exec.launch_touching(lane, kernel, &touches)
+}
+
 /// Several terms or groups: inner products of the terms, all factors in one block, then one pass over all groups.
 fn groups<E: Exec>(
     exec: &mut E,
@@ -166,7 +192,7 @@ fn groups<E: Exec>(
         history: b.history.into(),
         clock_words: b.clock.into(),
     };
-    exec.launch(Lane::GRADIENT, &signals)?;
+    launch_on_columns(exec, Lane::GRADIENT, &signals, shape, b.history, 0..signal::IQL_GAP)?;
     if let Some(buffers) = parts.auxiliary.and_then(|auxiliary| auxiliary.confidence) {
         confidence::finish(exec, Lane::GRADIENT, shape, b, parts, &buffers)?;
     }
