@@ -5,6 +5,7 @@ use cuda_std::Buf;
 use gpu::kernels::iql_derive::{IqlDerive, IqlQuantiles, IqlState, derived, state};
 use gpu::kernels::iql_loss::IqlLoss;
 use gpu::kernels::learner_signals::sample;
+use gpu::kernels::step_signals::signal;
 use gpu::kernels::taken_q::{TakenQ, TakenQWide};
 use gpu::kernels::term_reduce::GroupReduce;
 use settings::Group;
@@ -15,6 +16,7 @@ use crate::step::buffers::StepBuffers;
 use crate::step::network::{Network, Planes, View};
 use crate::step::parts::PartBuffers;
 use crate::step::shape::{Layer, StepShape};
+use crate::step::update::launch_on_columns;
 
 /// Activations and gradients of both networks, the high expectile's first.
 #[derive(Clone, Copy, Debug)]
@@ -215,7 +217,8 @@ pub fn finish<E: Exec>(
     iql: &IqlBuffers,
 ) -> Result<(), ExecError> {
     let config = &shape.parts.iql;
-    exec.launch(
+    launch_on_columns(
+        exec,
         Lane::IQL,
         &IqlState {
             rows: shape.history as u32,
@@ -234,6 +237,9 @@ pub fn finish<E: Exec>(
             support: b.support.into(),
             history: b.history.into(),
         },
+        shape,
+        b.history,
+        signal::IQL_GAP..signal::V_MAX + 1,
     )
 }
 
