@@ -73,7 +73,11 @@ fn packed<B: Backend, K: LossKernel<Pack = P>, P: PackKernel>(
         values.sort_by(f64::total_cmp);
         values
     };
-    let rounded = |value: f32| if rounding == Rounding::Exact { value.into() } else { rounding.apply(value) };
+    let rounded = |value: f32| match rounding {
+        _ if K::ARITHMETIC == Arithmetic::Fp16 => half::f16::from_f32(value).to_f64(),
+        Rounding::Exact => value.into(),
+        _ => rounding.apply(value),
+    };
     let weights = [0, 2, 4].into_iter().flat_map(|i| case.online.0[i].iter().copied());
     let (got, want) =
         (sorted(got.into_iter().map(f64::from).collect()), sorted(weights.map(rounded).collect()));

@@ -4,6 +4,7 @@
 use cuda_std::Buf;
 use gpu::kernels::confidence_loss::{ConfidenceLoss, ConfidenceReduce, ConfidenceState, state};
 use gpu::kernels::learner_signals::sample;
+use gpu::kernels::step_signals::signal;
 use gpu::kernels::term_reduce::GroupSquares;
 use settings::Group;
 
@@ -12,6 +13,7 @@ use crate::exec::{Exec, Lane, Memory};
 use crate::step::buffers::StepBuffers;
 use crate::step::parts::PartBuffers;
 use crate::step::shape::StepShape;
+use crate::step::update::launch_on_columns;
 
 /// Buffers of the head.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +103,8 @@ pub fn finish<E: Exec>(
     parts: &PartBuffers,
     buffers: &ConfidenceBuffers,
 ) -> Result<(), ExecError> {
-    exec.launch(
+    launch_on_columns(
+        exec,
         lane,
         &ConfidenceState {
             batch: shape.batch as u32,
@@ -113,5 +116,8 @@ pub fn finish<E: Exec>(
             kept: buffers.kept.into(),
             history: b.history.into(),
         },
+        shape,
+        b.history,
+        signal::TD_MEDIAN..signal::TD_ABOVE + 1,
     )
 }
