@@ -2,20 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, ConfigError};
 
 /// `[checkpoint]`. The best policy and the last epoch's are always kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Checkpoints {
     /// Minutes between two saved states (`docs/RESUME.md`); 0 for one at every place where a run can be saved. A state is
     /// saved at the end of a run and when it is stopped in any case.
+    #[schemars(extend("unit" = "minutes"))]
     pub interval_minutes: f64,
     /// Saved states that are kept, the newest ones; 0 for none, and then a run cannot be resumed.
     pub states: usize,
     /// Every how many epochs the policy is kept under a name of its own; 0 for never.
+    #[schemars(extend("unit" = "epochs"))]
     pub every: usize,
 }
 

@@ -1,14 +1,17 @@
 //! The configuration a user may set: TOML sections, `--set key=value`, checks that name the key.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoints::Checkpoints;
 use crate::folds::Folds;
+use crate::keys;
 use crate::mamba::Mamba;
 use crate::model::ModelShape;
 use crate::parts::{
     Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine,
 };
+use crate::presets;
 use crate::pruning::Pruning;
 use crate::replay::Replay;
 use crate::schedule::Schedule;
@@ -30,7 +33,7 @@ pub enum ConfigError {
 }
 
 /// Arithmetic of matrix products; everything else is always f32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// IEEE fp32, never silently tf32.
@@ -43,22 +46,26 @@ pub enum Precision {
 }
 
 /// `[train]`: batch, losses, schedule of an epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Train {
     /// B: samples per training step.
+    #[schemars(extend("unit" = "samples"))]
     pub batch: usize,
     /// Discount of one step.
     pub gamma: f32,
     /// Epochs of collection, training and validation.
+    #[schemars(extend("unit" = "epochs"))]
     pub epochs: usize,
     /// Training steps (graph launches) per epoch.
+    #[schemars(extend("unit" = "training steps"))]
     pub train_steps: usize,
     /// Seed of every random stream.
     pub seed: u64,
     /// Arithmetic of matrix products on the GPU.
     pub precision: Precision,
     /// Skipped non-finite steps in a row after which the run stops with an error.
+    #[schemars(extend("unit" = "training steps"))]
     pub max_nonfinite: u32,
 }
 
@@ -77,7 +84,7 @@ impl Default for Train {
 }
 
 /// `[optimizer]`: Adam and the target network (SPEC section 4).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Optimizer {
     /// Learning rate.
@@ -97,8 +104,10 @@ pub struct Optimizer {
     /// How `lr` goes on after the warm-up: `constant`, `cosine` or `linear`.
     pub schedule: Schedule,
     /// Updates over which the rate rises from 0 to `lr`, linearly.
+    #[schemars(extend("unit" = "updates"))]
     pub warmup_steps: u64,
     /// Updates after which the rate is `lr_end`, the warm-up included; of a cosine or a line.
+    #[schemars(extend("unit" = "updates"))]
     pub total_steps: u64,
     /// Learning rate at the end of a cosine or a line, and from then on.
     pub lr_end: f32,
@@ -123,22 +132,28 @@ impl Default for Optimizer {
 }
 
 /// `[collect]`: how experience is gathered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Collect {
     /// Parallel environments.
     pub environments: usize,
     /// Steps of every environment per epoch.
+    #[schemars(extend("unit" = "bars"))]
     pub steps: usize,
     /// Steps of every environment before the first training step.
+    #[schemars(extend("unit" = "bars"))]
     pub warmup: usize,
     /// Transitions the replay ring holds.
+    #[schemars(extend("unit" = "transitions"))]
     pub capacity: usize,
     /// Probability of a uniformly random composite action, first epoch.
+    #[schemars(extend("unit" = "probability"))]
     pub epsilon_start: f32,
     /// The same in the last epoch (linear in between).
+    #[schemars(extend("unit" = "probability"))]
     pub epsilon_end: f32,
     /// Longest episode in bars; the end is a truncation.
+    #[schemars(extend("unit" = "bars"))]
     pub episode: usize,
 }
 
@@ -157,14 +172,17 @@ impl Default for Collect {
 }
 
 /// `[split]`: one split by time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Split {
     /// Fraction of the bars for training.
+    #[schemars(extend("unit" = "fraction of the bars"))]
     pub train: f64,
     /// Fraction of the bars for validation; the rest is the test part.
+    #[schemars(extend("unit" = "fraction of the bars"))]
     pub validation: f64,
     /// Extra bars dropped between the parts, on top of the purge of L + W - 1 + n bars.
+    #[schemars(extend("unit" = "bars"))]
     pub embargo: usize,
 }
 
@@ -175,7 +193,7 @@ impl Default for Split {
 }
 
 /// Which side of the book the file's prices are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BarSide {
     /// Mid prices: half the spread is paid on each trade.
@@ -188,7 +206,7 @@ pub enum BarSide {
 }
 
 /// How the market's factored action is divided into branches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MarketLayout {
     /// Exposure (9) x order (3) x urgency (3).
@@ -208,35 +226,46 @@ impl MarketLayout {
 }
 
 /// `[market]`: costs and limits of the market environment (SPEC section 6). Fractions, not percent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Market {
     /// W: bars in the state's window.
+    #[schemars(extend("unit" = "bars"))]
     pub window: usize,
     /// Branches of the action, `exposure` or `direction`; when absent, what `model.branches` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<MarketLayout>,
     /// Half the bid-ask spread, fraction of price.
+    #[schemars(extend("unit" = "fraction of price"))]
     pub half_spread: f64,
     /// Slippage of a market order, fraction of price.
+    #[schemars(extend("unit" = "fraction of price"))]
     pub slippage: f64,
     /// Price impact per unit of traded equity fraction.
+    #[schemars(extend("unit" = "fraction of price per unit of equity"))]
     pub impact: f64,
     /// Fee of a market order, fraction of notional.
+    #[schemars(extend("unit" = "fraction of notional"))]
     pub taker_fee: f64,
     /// Fee of a limit or passive order, fraction of notional.
+    #[schemars(extend("unit" = "fraction of notional"))]
     pub maker_fee: f64,
     /// Yearly financing rate on leveraged (borrowed) cash.
+    #[schemars(extend("unit" = "per year"))]
     pub financing: f64,
     /// Yearly borrow rate on the notional of a short position.
+    #[schemars(extend("unit" = "per year"))]
     pub borrow: f64,
     /// Side of the file's prices.
     pub bar_side: BarSide,
     /// lambda: weight of the growth of the drawdown in the reward.
+    #[schemars(extend("unit" = "reward per unit of drawdown"))]
     pub drawdown_penalty: f64,
     /// Equity fraction of the start at which the episode terminates.
+    #[schemars(extend("unit" = "fraction of the starting equity"))]
     pub ruin: f64,
     /// Reward of a ruinous step, fixed.
+    #[schemars(extend("unit" = "reward"))]
     pub ruin_reward: f64,
 }
 
@@ -261,7 +290,7 @@ impl Default for Market {
 }
 
 /// `[data]`: where the bars come from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Data {
     /// Bar file, CSV or Parquet; the built-in synthetic market when absent.
@@ -275,6 +304,7 @@ pub struct Data {
     pub symbol_column: Option<String>,
     /// How timestamps are written (strptime notation, or `epoch-ms` and the like); found in the file when absent. Also
     /// called `time_format`, as in `docs/BARS.md`.
+    #[schemars(extend("aliases" = ["time_format"]))]
     #[serde(alias = "time_format", skip_serializing_if = "Option::is_none")]
     pub date_format: Option<String>,
     /// Field delimiter of a CSV file, one ASCII character; found when absent.
@@ -284,6 +314,7 @@ pub struct Data {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
     /// Lines of a CSV file before the header or the first row.
+    #[schemars(extend("unit" = "lines"))]
     pub skip_lines: usize,
     /// Names of the columns in file order, `-` for one to ignore.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -293,6 +324,7 @@ pub struct Data {
     pub numbers: Option<String>,
     /// Bar interval in milliseconds; the most frequent step when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("unit" = "ms"))]
     pub interval_ms: Option<i64>,
     /// Bars of zero volume: `report` (keep and count), `error` or `drop`.
     pub zero_volume: String,
@@ -301,11 +333,13 @@ pub struct Data {
     /// `raw` or `adjusted` (open, high, low and close scaled by adjusted close / close).
     pub price: String,
     /// Repairs to apply, by name (`sort`, `drop-duplicates`, ...), one or a list. None by default: a bad row is an error.
+    #[schemars(extend("form" = "a text or a list of texts"))]
     #[serde(deserialize_with = "one_or_many")]
     pub repair: Vec<String>,
     /// Synthetic market: `regimes` (a small predictable part) or `martingale` (none).
     pub synthetic: String,
     /// Bars of the synthetic market.
+    #[schemars(extend("unit" = "bars"))]
     pub synthetic_bars: usize,
     /// Seed of the synthetic market.
     pub synthetic_seed: u64,
@@ -350,7 +384,7 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 }
 
 /// The whole configuration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where the bars come from.
@@ -406,23 +440,12 @@ impl Config {
     }
 
     /// What `train` starts from without a GPU: the same program at a size that two CPU cores finish in minutes.
+    ///
+    /// # Panics
+    /// If the preset's file is no configuration: a programming error, a test reads all presets.
     pub fn cpu_preset() -> Self {
-        let mut config = Self::default();
-        config.model.trunk1 = 64;
-        config.model.trunk2 = 64;
-        config.model.value_hidden = 32;
-        config.model.branch_hidden = 32;
-        config.model.atoms = 31;
-        config.train.batch = 256;
-        config.train.epochs = 5;
-        config.train.train_steps = 200;
-        config.optimizer.lr = 5e-4;
-        config.optimizer.tau = 0.02;
-        config.collect.environments = 64;
-        config.collect.steps = 64;
-        config.collect.warmup = 64;
-        config.collect.capacity = 1 << 15;
-        config
+        let preset = presets::find("market-cpu").and_then(presets::Preset::config);
+        preset.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The sections of the parts that may stand beside the C51 loss.
@@ -455,11 +478,17 @@ impl Config {
         let mut config = preset.clone();
         if let Some((name, text)) = file {
             let table: toml::Table = toml::from_str(text).map_err(|e| parse(name, e.to_string()))?;
+            keys::check(&table).map_err(|(key, message)| {
+                let line = keys::places(text).into_iter().find(|(_, place)| *place == key);
+                let place = line.map_or(name.to_owned(), |(line, _)| format!("{name}, line {line}"));
+                parse(&place, format!("{key}: {message}"))
+            })?;
             config = config.with(table).map_err(|e| parse(name, e))?;
         }
         for set in sets {
             let place = format!("--set {set}");
             let table = set_table(set).map_err(|e| parse(&place, e))?;
+            keys::check(&table).map_err(|(key, message)| parse(&place, format!("{key}: {message}")))?;
             config = config.with(table).map_err(|e| parse(&place, e))?;
         }
         Ok(config)

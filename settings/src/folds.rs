@@ -1,5 +1,6 @@
 //! `[folds]`: walk-forward over the bars, one training after the other.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
@@ -8,7 +9,7 @@ use crate::config::ConfigError;
 const MOST: usize = 1000;
 
 /// Which bars a fold learns from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
     /// All bars before the fold's validation part.
@@ -19,10 +20,11 @@ pub enum Scheme {
 }
 
 /// `[folds]`. Fractions are of the data's time line: all distinct times of all symbols.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Folds {
     /// k: trainings, each tested on the bars behind its own; 1 means one split by `[split]`.
+    #[schemars(extend("unit" = "trainings"))]
     pub count: usize,
     /// Whether training parts grow or move.
     pub scheme: Scheme,
@@ -31,6 +33,7 @@ pub struct Folds {
     /// Fraction of a fold's validation part. What `train` and `validation` leave is divided into k test parts.
     pub validation: f64,
     /// Extra bars dropped between the parts, on top of the purge of L + W - 1 + n bars.
+    #[schemars(extend("unit" = "bars"))]
     pub embargo: usize,
     /// Each fold goes on with the networks and the optimizer of the one before; replay, normaliser and exploration are
     /// new all the same.

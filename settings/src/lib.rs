@@ -1,7 +1,8 @@
 //! Shapes, hyper-parameters, the TOML configuration, and the flat parameter layout.
 //!
 //! Everything that several crates must agree on is declared here once: `model` (network shapes and where each tensor
-//! of the main network lies), `flat` (the one buffer of all networks), `config` (what a user may set), `parts`
+//! of the main network lies), `flat` (the one buffer of all networks), `config` (what a user may set), `keys` (what may be
+//! set, in words), `presets` (named configurations), `parts`
 //! (what may stand beside the C51 loss) and `replay` (sampling and n-step returns).
 
 pub mod checkpoints;
@@ -9,10 +10,12 @@ pub mod config;
 pub mod effect;
 pub mod flat;
 pub mod folds;
+pub mod keys;
 pub mod mamba;
 pub mod model;
 pub mod noisy;
 pub mod parts;
+pub mod presets;
 pub mod pruning;
 pub mod replay;
 pub mod schedule;

@@ -1,5 +1,6 @@
 //! `[mamba]`: the Mamba-2 block over the window's bars (SPEC section 2) and where its tensors lie.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
@@ -15,7 +16,7 @@ pub const MAX_CONV: usize = 4;
 ///
 /// Dao and Gu, "Transformers are SSMs" (2024), section 7, with one group and without expansion: the heads' channels are
 /// as many as the embedding's. The window is the first `model.window` * `model.bar_features` entries of a state.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mamba {
     /// Whether the first trunk layer has the block beside it.
@@ -27,6 +28,7 @@ pub struct Mamba {
     /// N: numbers of a channel's state.
     pub state: usize,
     /// Bars that the causal convolution reaches over, the current one included.
+    #[schemars(extend("unit" = "bars"))]
     pub conv: usize,
 }
 

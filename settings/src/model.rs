@@ -1,5 +1,6 @@
 //! Network shapes (SPEC section 1) and the flat parameter layout.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most branches a model may have; kernels pass branch sizes by value.
@@ -13,7 +14,7 @@ pub const MAX_ATOMS: usize = 128;
 pub const MAX_VALUE: f32 = 1e6;
 
 /// What the hidden layer of every head is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Head {
     /// lrelu(W x + b).
@@ -24,13 +25,14 @@ pub enum Head {
 }
 
 /// Shape of the C51 network: trunk, value head, one head per action branch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelShape {
     /// S: state features. Filled from the environment when 0.
     pub state: usize,
     /// W: bars in the window with which a state begins, oldest first. Filled from the environment when 0; stays 0 for
     /// states without a window.
+    #[schemars(extend("unit" = "bars"))]
     pub window: usize,
     /// F: features of a bar in the window. Filled from the environment when 0.
     pub bar_features: usize,
@@ -51,8 +53,10 @@ pub struct ModelShape {
     /// K: atoms of the value distribution.
     pub atoms: usize,
     /// Lower end of the support z.
+    #[schemars(extend("unit" = "return"))]
     pub v_min: f32,
     /// Upper end of the support z.
+    #[schemars(extend("unit" = "return"))]
     pub v_max: f32,
     /// Negative slope of the LeakyReLU.
     pub leaky_slope: f32,

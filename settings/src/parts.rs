@@ -1,5 +1,6 @@
 //! Sections of the parts that may stand beside the C51 loss (SPEC sections 2 and 3). All are off by default.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigError;
@@ -26,7 +27,7 @@ pub const MAX_EVERY: usize = 1 << 24;
 pub const MAX_MEMBERS: usize = 8;
 
 /// `[cql]`: the conservative term, (alpha/D) sum_d ( logsumexp_a Q_d(s,a) - Q_d(s,a_d) ).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cql {
     /// Whether the term is part of the step.
@@ -42,7 +43,7 @@ impl Default for Cql {
 }
 
 /// `[iqn]`: the implicit quantile head on the trunk's features.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Iqn {
     /// Whether the head is part of the step.
@@ -76,7 +77,7 @@ impl Default for Iqn {
 }
 
 /// `[attention]`: temporal attention over the window's bars; d_model is `model.trunk2`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Attention {
     /// Whether the heads read h2 + gate * attention instead of h2.
@@ -92,7 +93,7 @@ impl Default for Attention {
 }
 
 /// `[spectral]`: spectral norm of the online trunk, one power iteration a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spectral {
     /// Whether the trunk's weights are scaled before the forward passes.
@@ -112,7 +113,7 @@ impl Default for Spectral {
 ///
 /// They apply only where more than one term reaches the main parameters (CQL, IQN, the ensemble or the confidence head is
 /// on). With C51 alone there is one clip to `max_grad_norm` and no budget.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Budgets {
     /// Of the C51 term.

@@ -1,5 +1,6 @@
 //! `[pruning]`: a magnitude mask on the main network's weight matrices whose sparsity grows (SPEC section 3).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, Train};
@@ -12,18 +13,22 @@ use crate::model::{Layout, Tensor};
 /// before norms and budgets, is multiplied with its mask 0, and its moments are set to zero with it. The target network
 /// is not masked: its copy of a pruned weight shrinks by 1 - `optimizer.tau` a step, as the moving average of zeros
 /// does. Biases and the sigma of noisy heads are not pruned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pruning {
     /// Whether weights are pruned.
     pub enabled: bool,
     /// Fraction of every matrix that is zero at the end.
+    #[schemars(extend("unit" = "fraction of the weights"))]
     pub sparsity: f64,
     /// Training step at which the sparsity begins to grow, counted from 0.
+    #[schemars(extend("unit" = "training steps"))]
     pub begin: u64,
     /// Training step from which it is `sparsity`.
+    #[schemars(extend("unit" = "training steps"))]
     pub end: u64,
     /// Steps between two prunings.
+    #[schemars(extend("unit" = "training steps"))]
     pub every: u64,
 }
 

@@ -1,11 +1,12 @@
 //! `[replay]`: how batches are drawn from the ring of transitions, and what a transition is (SPEC sections 3 and 6).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, ConfigError};
 
 /// What of the C51 loss a sample's priority measures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Mean over the branches of |E_m\[z\] - Q(s, a_d)|.
@@ -17,7 +18,7 @@ pub enum Priority {
 
 /// `[replay]`: prioritized sampling (Schaul, Quan, Antonoglou and Silver, "Prioritized Experience Replay", 2016, section
 /// 3.3, the proportional variant) and n-step returns. Off by default: uniform sampling of single steps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Replay {
     /// Whether a transition is drawn in proportion to its priority instead of uniformly.
@@ -29,6 +30,7 @@ pub struct Replay {
     /// beta from step `beta_steps` on; linear in between.
     pub beta_end: f64,
     /// Training steps over which beta rises; 0 for `beta_end` from the first step on.
+    #[schemars(extend("unit" = "training steps"))]
     pub beta_steps: u64,
     /// Added to a priority before the power, so that none is 0.
     pub eps: f64,
@@ -37,6 +39,7 @@ pub struct Replay {
     /// Share of the IQN head's loss in the priority.
     pub iqn_weight: f64,
     /// n: rewards that a transition sums before it bootstraps; fewer where an episode ends.
+    #[schemars(extend("unit" = "rewards"))]
     pub n_step: usize,
 }
 

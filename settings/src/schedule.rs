@@ -1,11 +1,12 @@
 //! Schedule of the learning rate (SPEC section 4), counted in updates: skipped steps do not count.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, Optimizer};
 
 /// How the learning rate goes on after the warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     /// It stays.

@@ -1,12 +1,13 @@
 //! `[ensemble]` and `[confidence]`: heads that share the budget `budgets.aux`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_MEMBERS, check};
 use crate::config::ConfigError;
 
 /// `[ensemble]`: further value heads on the trunk's features, each trained on the C51 target with a mask of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ensemble {
     /// Whether the heads are part of the step.
@@ -14,6 +15,7 @@ pub struct Ensemble {
     /// M: heads, 2 to [`MAX_MEMBERS`].
     pub members: usize,
     /// Probability that a member learns from a sample in a step.
+    #[schemars(extend("unit" = "probability"))]
     pub mask: f32,
     /// lambda: weight of the members' variance, which is rewarded up to 1.
     pub lambda: f32,
@@ -40,7 +42,7 @@ impl Ensemble {
 }
 
 /// `[confidence]`: a logistic head that says whether a sample's error will be above the running median.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Confidence {
     /// Whether the head is part of the step.

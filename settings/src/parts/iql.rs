@@ -1,12 +1,13 @@
 //! `[iql]`: the value networks and what they feed back.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_HIDDEN, check, invalid};
 use crate::config::ConfigError;
 
 /// `[iql]`: two value networks trained by expectile regression, and what is derived from them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Iql {
     /// Whether the two networks are part of the step.

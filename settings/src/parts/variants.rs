@@ -1,23 +1,27 @@
 //! `[vaccine]` and `[probe]`: what only some steps have.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_EVERY, check, invalid};
 use crate::config::ConfigError;
 
 /// `[vaccine]`: the gradient of held-out training data, against which a step does not go.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Vaccine {
     /// Whether some steps have it.
     pub enabled: bool,
     /// Every which step has it.
+    #[schemars(extend("unit" = "training steps"))]
     pub every: usize,
     /// Fraction of the training part's decision bars that is held out: its last bars, behind a purge.
+    #[schemars(extend("unit" = "fraction of the bars"))]
     pub holdout: f64,
     /// Environments that collect on the held-out bars.
     pub environments: usize,
     /// Transitions that their ring holds.
+    #[schemars(extend("unit" = "transitions"))]
     pub capacity: usize,
 }
 
@@ -63,12 +67,13 @@ impl Vaccine {
 }
 
 /// `[probe]`: the causal probe, how much the Q values depend on each state feature.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probe {
     /// Whether some steps end with it.
     pub enabled: bool,
     /// Every which step does.
+    #[schemars(extend("unit" = "training steps"))]
     pub every: usize,
 }
 
