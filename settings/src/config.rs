@@ -12,6 +12,7 @@ use crate::parts::{
 use crate::pruning::Pruning;
 use crate::replay::Replay;
 use crate::schedule::Schedule;
+use crate::task::{Her, Task};
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -353,6 +354,8 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// What is learned: the market, or a control task.
+    pub task: Task,
     /// Where the bars come from.
     pub data: Data,
     /// Network shape.
@@ -389,6 +392,8 @@ pub struct Config {
     pub collect: Collect,
     /// Sampling from the replay ring, n-step returns.
     pub replay: Replay,
+    /// Hindsight, for tasks with goals.
+    pub her: Her,
     /// Split by time.
     pub split: Split,
     /// Walk-forward.
@@ -534,6 +539,8 @@ impl Config {
         }
         self.replay.check(self)?;
         self.checkpoint.check()?;
+        self.task.check(self)?;
+        self.her.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

@@ -16,6 +16,7 @@ pub mod parts;
 pub mod pruning;
 pub mod replay;
 pub mod schedule;
+pub mod task;
 
 pub use checkpoints::{Checkpoints, Difference};
 pub use config::{
@@ -30,3 +31,4 @@ pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, 
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
 pub use schedule::Schedule;
+pub use task::{Her, Task};

@@ -9,6 +9,7 @@ mod inspect;
 #[path = "../resumable/mod.rs"]
 mod resumable;
 mod resume;
+mod task;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
