@@ -172,9 +172,9 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
             next_states: vec![f32::NAN; capacity * stride],
             ends: vec![99; capacity],
         };
-        // Slots of each environment's running and finished episodes, newest last.
-        let mut episodes: Vec<Vec<Vec<usize>>> = vec![vec![vec![]]; environments];
-        for _ in 0..written {
+        // The number of the step and its slot, of each environment's finished and running episodes, newest last.
+        let mut episodes: Vec<Vec<Vec<(usize, usize)>>> = vec![vec![vec![]]; environments];
+        for step in 0..written {
             for (e, episodes) in episodes.iter_mut().enumerate() {
                 let slot = (ring.cursor + e) % capacity;
                 let row = &mut ring.next_states[slot * stride..][..stride];
@@ -183,23 +183,20 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
                 row[bits as usize..].fill(OLD);
                 let ended = random.below(chance) == 0;
                 ring.ends[slot] = if ended { [TERMINATED, TRUNCATED][random.below(2)] } else { 0 };
-                episodes.last_mut().expect("an episode").push(slot);
+                episodes.last_mut().expect("an episode").push((step, slot));
                 if ended {
                     episodes.push(vec![]);
                 }
             }
             ring.cursor = (ring.cursor + environments) % capacity;
         }
-        // What the ring still holds, by slot: the rest of the episode from there on, newest last.
-        let mut rest: Vec<Option<Vec<usize>>> = vec![None; capacity];
-        for episodes in &episodes {
-            let mut newest_first: Vec<(usize, Vec<usize>)> = episodes
-                .iter()
-                .flat_map(|slots| (0..slots.len()).map(|t| (slots[t], slots[t..].to_vec())))
-                .collect();
-            newest_first.reverse();
-            for (slot, slots) in newest_first {
-                rest[slot].get_or_insert(slots);
+        // What the ring still holds, by slot: the newest step in it, and the rest of its episode from there on.
+        let mut rest: Vec<Option<(usize, Vec<usize>)>> = vec![None; capacity];
+        for episode in episodes.iter().flatten() {
+            for (t, &(step, slot)) in episode.iter().enumerate() {
+                if rest[slot].as_ref().is_none_or(|(newest, _)| step > *newest) {
+                    rest[slot] = Some((step, episode[t..].iter().map(|&(_, slot)| slot).collect()));
+                }
             }
         }
         let held: Vec<usize> = (0..capacity).filter(|&slot| rest[slot].is_some()).collect();
@@ -209,7 +206,7 @@ pub fn random_episodes<B: Backend>(b: &mut B) -> Outcome {
         for (share, step) in [(0.8f32, 0), (0.8, 1 << 40), (0.0, 2), (1.0, 3)] {
             let got = ring.relabel(b, &indices, share, (11, step))?;
             for (sample, &slot) in indices.iter().enumerate() {
-                let slots = rest[slot].as_ref().expect("a slot that is held");
+                let (_, slots) = rest[slot].as_ref().expect("a slot that is held");
                 let row = |half: usize| &got.x[(half * indices.len() + sample) * stride..][..2 * width];
                 let draw = (11, step, sample as u32);
                 let expected = reference::drawn(draw, share.into(), 0, slots.len()).map(|future| {
