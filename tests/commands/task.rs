@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use crate::resumable::{assert_same, states};
 use crate::{host, names, text};
 
 /// Two short epochs of a small network.
@@ -18,7 +19,7 @@ const SMALL: [&str; 14] = [
     "train.batch=32",
     "train.epochs=2",
     "train.train_steps=30",
-    "optimizer.schedule=constant",
+    "optimizer.total_steps=60",
     "collect.environments=8",
     "collect.steps=40",
     "collect.warmup=60",
@@ -49,7 +50,7 @@ fn a_task_is_trained_evaluated_and_inspected() {
     let out = train("cartpole", &run, &[]);
     assert_eq!(
         names(&run),
-        ["best.safetensors", "config.toml", "last.safetensors", "metrics.jsonl", "test.json"]
+        ["best.safetensors", "config.toml", "last.safetensors", "metrics.jsonl", "state", "test.json"]
     );
     let rows = rows(&run);
     let kind = |kind: &str| rows.iter().filter(|row| row["kind"] == kind).cloned().collect::<Vec<_>>();
@@ -114,6 +115,39 @@ fn a_task_is_reproducible() {
         assert!(first == test("again", "train.seed=5"), "{preset}: the same seed, another run");
         assert!(first.0 != test("other", "train.seed=6").0, "{preset}: another seed, the same run");
     }
+}
+
+/// From states in the midst of a run, within an epoch and within episodes, the rest of the run is the same bit for bit:
+/// every tensor, policy, row and result.
+#[test]
+fn a_task_goes_on_from_a_saved_state() {
+    let folder = tempdir().unwrap();
+    for (preset, sets) in [
+        ("bit_flip", &["task.size=6", "model.branches=[6]"][..]),
+        ("acrobot", &["task.limit=30", "replay.prioritized=true"]),
+    ] {
+        let whole = folder.path().join(preset);
+        // A state whenever the one before is written.
+        let every = ["checkpoint.interval_minutes=0", "checkpoint.states=1000", "train.train_steps=60"];
+        train(preset, &whole, &[sets, &every].concat());
+        let count = states(&whole).len();
+        assert!(count >= 4, "{preset}: {count} states");
+        for place in [count / 3, 2 * count / 3] {
+            let resumed = folder.path().join(format!("{preset}-{place}"));
+            fs::create_dir_all(resumed.join("state")).unwrap();
+            for name in names(&whole).iter().filter(|name| *name != "state") {
+                fs::copy(whole.join(name), resumed.join(name)).unwrap();
+            }
+            let from = &states(&whole)[place];
+            let copied = resumed.join("state").join(from.file_name().unwrap());
+            fs::copy(from, &copied).unwrap();
+            host(&["train", "--quiet", "--resume", &text(&copied)]).good();
+            assert_same(&whole, &resumed);
+        }
+    }
+    let resume = text(&folder.path().join("acrobot"));
+    let (error, _) = host(&["train", "--resume", &resume, "--set", "task.limit=31"]).refused();
+    assert!(error.contains("task.limit was 30 and is 31"), "{error}");
 }
 
 /// Errors name the keys.
