@@ -211,11 +211,23 @@ impl<'m, 'a> Reach<'m, 'a> {
     }
 }
 
+/// First instructions of an entry, from compute capability 9.0 on: the launch that comes next may be prepared, and nothing is
+/// read or written until the launch before has ended and what it wrote is visible. Where a launch does not allow the overlap
+/// (`programmatic stream serialization`), neither does anything. They are added to the text because the compiler may move
+/// loads of read-only buffers ahead of anything that it sees in the source.
+const DEPENDENT_LAUNCH: &str = "\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;";
+
+/// Whether the architecture, `sm_90` or `sm_90a`, knows [`DEPENDENT_LAUNCH`].
+fn launches_dependents(arch: &str) -> bool {
+    let digits: String = arch.chars().filter(char::is_ascii_digit).collect();
+    digits.parse::<u32>().is_ok_and(|capability| capability >= 90)
+}
+
 /// The text with `.reqntid block, 1, 1` on every entry: the assembler then picks registers for that block size, and a
-/// launch with another one is an error of the driver instead of a wrong result.
+/// launch with another one is an error of the driver instead of a wrong result. And with [`DEPENDENT_LAUNCH`].
 ///
 /// The module was parsed from `text` and has no [`problems`].
-pub(crate) fn with_block_sizes(text: &str, module: &Module, kernels: &[&KernelDecl]) -> String {
+pub(crate) fn completed(text: &str, module: &Module, kernels: &[&KernelDecl], arch: &str) -> String {
     let mut out = String::with_capacity(text.len() + 32 * kernels.len());
     let mut copied = 0;
     // Entries are in the order of the text.
@@ -224,6 +236,11 @@ pub(crate) fn with_block_sizes(text: &str, module: &Module, kernels: &[&KernelDe
             out.push_str(&text[copied..entry.after_parameters]);
             out.push_str(&format!("\n.reqntid {}, 1, 1", kernel.block));
             copied = entry.after_parameters;
+            if launches_dependents(arch) {
+                out.push_str(&text[copied..entry.body_start]);
+                out.push_str(DEPENDENT_LAUNCH);
+                copied = entry.body_start;
+            }
         }
     }
     out.push_str(&text[copied..]);

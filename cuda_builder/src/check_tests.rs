@@ -170,12 +170,25 @@ fn block_sizes_are_written_behind_the_parameters() {
     let second = KernelDecl { name: "second", block: 32, params: &[], ..KERNEL };
     let text = format!("{HEAD}{}.visible .entry second()\n{{ ret; }}\n", entry("bar.sync 0;"));
     let kernels = [&second, &KERNEL];
-    let out = with_block_sizes(&text, &parse(&text).unwrap(), &kernels);
+    let out = completed(&text, &parse(&text).unwrap(), &kernels, "sm_80");
     assert!(out.contains(&format!("k({PARAMETERS})\n.reqntid 128, 1, 1\n{{ bar.sync 0; ret; }}")), "{out}");
     assert!(out.ends_with("second()\n.reqntid 32, 1, 1\n{ ret; }\n"), "{out}");
     // And a second time would be noticed.
     let again = problems(&parse(&out).unwrap(), &kernels, "sm_90");
     assert!(again.iter().all(|p| p.contains(".reqntid")) && again.len() == 2, "{again:?}");
+}
+
+#[test]
+fn entries_wait_for_the_launch_before_where_the_architecture_can() {
+    let text = format!("{HEAD}{}", entry(".reg .b32 %r<2>; bar.sync 0;"));
+    for (arch, waits) in
+        [("sm_80", false), ("sm_89", false), ("sm_90", true), ("sm_90a", true), ("sm_120", true)]
+    {
+        let out = completed(&text, &parse(&text).unwrap(), &[&KERNEL], arch);
+        let first = "{\n\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait; .reg .b32 %r<2>;";
+        assert_eq!(out.contains(first), waits, "{out}");
+        parse(&out).unwrap();
+    }
 }
 
 #[test]

@@ -268,7 +268,7 @@ impl CudaBuilder {
         if !problems.is_empty() {
             return Err(BuildError::Mismatch { arch: job.arch.to_string(), problems });
         }
-        let ptx = check::with_block_sizes(&compiled.ptx, &module, &self.kernels);
+        let ptx = check::completed(&compiled.ptx, &module, &self.kernels, job.arch);
         let normalised = ptx::normalised(&ptx).map_err(not_understood)?;
         let (module, resources) = output::module(folder, job.package, job.arch, &ptx, ptxas, previous)?;
         Ok(Part { module, resources, ptx, normalised, warnings: compiled.warnings })

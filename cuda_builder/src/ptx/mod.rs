@@ -43,6 +43,8 @@ pub(crate) struct Entry<'a> {
     pub parameters: Vec<Parameter<'a>>,
     /// Byte offset behind the parameter list, where performance directives go.
     pub after_parameters: usize,
+    /// Byte offset behind the brace that opens the body.
+    pub body_start: usize,
     /// Performance directives that are already there (`.reqntid`, `.maxntid`, ...).
     pub directives: Vec<&'a str>,
     pub body: Body<'a>,

@@ -136,6 +136,7 @@ impl<'a> Parser<'_, 'a> {
                         line,
                         parameters,
                         after_parameters,
+                        body_start: token.end,
                         directives,
                         body,
                     });

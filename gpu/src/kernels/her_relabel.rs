@@ -10,7 +10,7 @@ use cuda_std::prelude::*;
 use super::sample_gather::ring;
 use crate::clock;
 use crate::task::hindsight::{Choice, newer, slot_ahead};
-use crate::task::{self, Environment, Outcome, Task, Visitor};
+use crate::task::{Environment, Outcome, Task, Visitor};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
@@ -29,7 +29,7 @@ pub const SAMPLES_PER_BLOCK: u32 = 8;
         environments <= capacity,
         capacity <= 1 << 30,
         (capacity as u64) * (stride as u64) <= 1 << 32,
-        kind < task::NAMES.len() as u32,
+        kind < crate::task::NAMES.len() as u32,
         (Task { kind, size, limit: 1 }).spec().goal.len > 0,
         stride >= (Task { kind, size, limit: 1 }).spec().observation,
         clock_words.len() >= clock::WORDS as usize,

@@ -98,6 +98,13 @@ impl Gpu {
         kernel.only.is_none_or(|only| only == self.target)
     }
 
+    /// Whether the loaded kernels begin by waiting for the launch before them, so that launches may overlap: those for
+    /// compute capability 9.0 and later (`cuda_builder` writes it into the PTX).
+    pub fn kernels_wait(&self) -> bool {
+        let digits: String = self.target.chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u32>().is_ok_and(|capability| capability >= 90)
+    }
+
     /// Free and total device memory, bytes.
     pub fn memory_info(&self) -> Result<(usize, usize), CudaError> {
         let (mut free, mut total) = (0, 0);

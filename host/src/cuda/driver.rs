@@ -180,6 +180,55 @@ unsafe extern "C" {
     ) -> Code;
 }
 
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub struct LaunchConfig {
+    /// Blocks in x, y, z.
+    pub grid: [c_uint; 3],
+    /// Threads per block in x, y, z.
+    pub block: [c_uint; 3],
+    /// Dynamic shared memory.
+    pub shared_bytes: c_uint,
+    /// Where to.
+    pub stream: CUstream,
+    /// `attribute_count` attributes.
+    pub attributes: *mut LaunchAttribute,
+    /// Their number.
+    pub attribute_count: c_uint,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+pub struct LaunchAttribute {
+    /// `CU_LAUNCH_ATTRIBUTE_*`.
+    pub id: c_int,
+    pad: [u8; 4],
+    /// A union of 64 bytes.
+    value: [u64; 8],
+}
+
+impl LaunchAttribute {
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION` = 1: the launch may begin before the one ahead of it on the
+    /// stream has ended; its kernel waits for that by itself.
+    pub fn overlapping() -> Self {
+        let mut value = [0; 8];
+        value[0] = 1;
+        Self { id: 6, pad: [0; 4], value }
+    }
+}
+
+/// `cuLaunchKernelEx`.
+pub type LaunchKernelEx =
+    unsafe extern "C" fn(*const LaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> Code;
+
+/// The function, of a driver that has it.
+pub fn launch_kernel_ex() -> Option<LaunchKernelEx> {
+    // SAFETY: the driver returns the function of that name in its form of that CUDA version, with these C types; a function
+    // pointer has the size of a data pointer here.
+    newer_function(c"cuLaunchKernelEx", 11_080)
+        .map(|f| unsafe { std::mem::transmute::<*mut c_void, LaunchKernelEx>(f) })
+}
+
 /// Turns a result into `Ok` or a [`CudaError`] that says what was being done; `subject` is built only on failure.
 pub fn check(code: Code, operation: &'static str, subject: impl FnOnce() -> String) -> Result<(), CudaError> {
     if code == SUCCESS { Ok(()) } else { Err(error(code, operation, subject())) }

@@ -1,5 +1,6 @@
 //! Runs and records work on the GPU: a lane is a stream.
 
+use std::cell::Cell;
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuda_std::{Buf, Kernel, KernelDecl, ParamWords};
 
 use super::device::Gpu;
-use super::driver::{self, check};
+use super::driver::{self, LaunchAttribute, LaunchConfig, LaunchKernelEx, check};
 use super::images::KernelImages;
 use super::memory::{Arena, MemoryReport};
 use super::module::Function;
@@ -59,6 +60,8 @@ struct LaneState {
     event: Event,
     /// Address of the products' workspace, allocated at the first product.
     workspace: Option<u64>,
+    /// Whether the last thing on the stream is a kernel of ours: then the next one's launch may overlap its end.
+    after_kernel: Cell<bool>,
 }
 
 /// An executor on one GPU: buffers, lanes, products. Graphs are captured from it and replayed on it.
@@ -73,6 +76,8 @@ pub struct CudaExec {
     /// Rules of the capture under way.
     forks: Option<Forks>,
     sealed: bool,
+    /// Launches with attributes, where driver and kernels allow two of a lane to overlap.
+    launch_ex: Option<LaunchKernelEx>,
     gpu: Rc<Gpu>,
 }
 
@@ -104,7 +109,12 @@ impl CudaExec {
             .map(|lane| {
                 let lane = Lane(lane as u8);
                 let stream = Stream::new(&gpu, lane.to_string(), lane.priority())?;
-                Ok(LaneState { stream, event: Event::ordering(&gpu)?, workspace: None })
+                Ok(LaneState {
+                    stream,
+                    event: Event::ordering(&gpu)?,
+                    workspace: None,
+                    after_kernel: Cell::new(false),
+                })
             })
             .collect::<Result<_, ExecError>>()?;
         Ok(Self {
@@ -116,6 +126,7 @@ impl CudaExec {
             lanes,
             forks: None,
             sealed: false,
+            launch_ex: if gpu.kernels_wait() { driver::launch_kernel_ex() } else { None },
             gpu,
         })
     }
@@ -178,7 +189,20 @@ impl CudaExec {
     }
 
     pub(super) fn main_stream(&self) -> &Stream {
+        self.lanes[0].after_kernel.set(false); // whoever asks for the stream puts something else on it
         &self.lanes[0].stream
+    }
+
+    /// Sets the rules of a capture that begins: nothing of it follows what the lanes did before.
+    pub(super) fn begin_forks(&mut self) {
+        self.forks = Some(Forks::default());
+        self.lanes.iter().for_each(|lane| lane.after_kernel.set(false));
+    }
+
+    /// Ends the rules of a capture: its launches are not on the streams.
+    pub(super) fn end_forks(&mut self) {
+        self.forks = None;
+        self.lanes.iter().for_each(|lane| lane.after_kernel.set(false));
     }
 
     pub(super) fn forks_mut(&mut self) -> &mut Option<Forks> {
@@ -193,6 +217,7 @@ impl CudaExec {
     }
 
     pub(super) fn main_and_pinned(&mut self, index: usize) -> (&Stream, &mut PinnedBlock) {
+        self.lanes[0].after_kernel.set(false);
         (&self.lanes[0].stream, &mut self.pinned[index])
     }
 
@@ -201,7 +226,9 @@ impl CudaExec {
         lane: Lane,
         index: usize,
     ) -> Result<(&Stream, &mut PinnedBlock), ExecError> {
-        Ok((&self.lanes[lane.index()?].stream, &mut self.pinned[index]))
+        let state = &self.lanes[lane.index()?];
+        state.after_kernel.set(false);
+        Ok((&state.stream, &mut self.pinned[index]))
     }
 
     /// Whether memory may be reserved now.
@@ -229,7 +256,7 @@ impl CudaExec {
     /// Notes work on a lane; says whether it is being captured. Under capture the lane must have been forked from
     /// the main one, or the work would run at once instead of becoming part of the graph.
     pub(super) fn note(&mut self, lane: Lane, label: &str) -> Result<bool, ExecError> {
-        lane.index()?;
+        self.lanes[lane.index()?].after_kernel.set(false);
         match &mut self.forks {
             Some(forks) => forks.issue(lane, label).map(|()| true),
             None => Ok(false),
@@ -303,29 +330,47 @@ impl CudaExec {
 impl Exec for CudaExec {
     fn launch<K: Kernel>(&mut self, lane: Lane, kernel: &K) -> Result<(), ExecError> {
         let function = self.prepare(kernel)?;
+        let overlaps = self.lanes[lane.index()?].after_kernel.get();
         self.note(lane, K::DECL.name)?;
         let (grid, shared_bytes) = (kernel.grid(), kernel.shared_bytes());
         let mut params = ParamWords::new();
         kernel.params(&mut params);
         let mut pointers = params.pointers();
-        let stream = &self.lanes[lane.index()?].stream;
+        let state = &self.lanes[lane.index()?];
+        state.after_kernel.set(true);
+        let stream = state.stream.raw();
+        let mut attribute = LaunchAttribute::overlapping();
+        let config = LaunchConfig {
+            grid: [grid.x, grid.y, grid.z],
+            block: [K::DECL.block, 1, 1],
+            shared_bytes,
+            stream,
+            attributes: &mut attribute,
+            attribute_count: 1,
+        };
         // SAFETY: the parameters are the kernel's own, one word each, alive during the call; each buffer among
         // them was found by `prepare` to lie inside one allocation of the arena, which outlives the launch, and its
-        // length to fulfil the kernel's contract.
+        // length to fulfil the kernel's contract. A launch overlaps another kernel of this image alone, and begins by waiting
+        // for its end.
         let code = unsafe {
-            driver::cuLaunchKernel(
-                function.raw,
-                grid.x,
-                grid.y,
-                grid.z,
-                K::DECL.block,
-                1,
-                1,
-                shared_bytes,
-                stream.raw(),
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+            match self.launch_ex {
+                Some(launch) if overlaps => {
+                    launch(&config, function.raw, pointers.as_mut_ptr(), std::ptr::null_mut())
+                }
+                _ => driver::cuLaunchKernel(
+                    function.raw,
+                    grid.x,
+                    grid.y,
+                    grid.z,
+                    K::DECL.block,
+                    1,
+                    1,
+                    shared_bytes,
+                    stream,
+                    pointers.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                ),
+            }
         };
         check(code, "cuLaunchKernel", || {
             let (name, block) = (K::DECL.name, K::DECL.block);
@@ -370,6 +415,7 @@ impl Exec for CudaExec {
         if let Some(forks) = &mut self.forks {
             forks.after(lane, on)?;
         }
+        self.lanes[to].after_kernel.set(false);
         let from = &self.lanes[from];
         from.event.record(&from.stream)?;
         Ok(self.lanes[to].stream.wait(&from.event)?)

@@ -14,7 +14,6 @@ use super::driver::{self, check};
 use super::exec::CudaExec;
 use super::nodes::{self, Node, NodeKind};
 use crate::error::ExecError;
-use crate::order::Forks;
 
 /// An executable graph, valid on the executor it was captured from, whose buffers it holds the addresses of.
 #[derive(Debug)]
@@ -173,7 +172,7 @@ impl<'a> Scope<'a> {
             return Err(ExecError::InsideCapture { what: "a capture" });
         }
         let capture = Capture::begin(exec.main_stream())?;
-        *exec.forks_mut() = Some(Forks::default());
+        exec.begin_forks();
         Ok(Self { exec, capture: Some(capture) })
     }
 
@@ -190,6 +189,6 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         // Ends the capture first, if it is still under way.
         self.capture = None;
-        *self.exec.forks_mut() = None;
+        self.exec.end_forks();
     }
 }

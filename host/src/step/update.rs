@@ -146,7 +146,9 @@ fn groups<E: Exec>(
     let prioritized = update_priorities(exec, shape, b, replay)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
     if let Some(buffers) = &parts.iql {
-        iql::finish(exec, Lane::GRADIENT, shape, b, parts, buffers)?;
+        // Beside the signals: one after the other, the two would end after Adam.
+        exec.after(Lane::IQL, Lane::MAIN)?;
+        iql::finish(exec, shape, b, parts, buffers)?;
     }
     let signals = LearnerSignals {
         batch: shape.batch as u32,
@@ -184,6 +186,9 @@ fn groups<E: Exec>(
     exec.launch(Lane::MAIN, &adam)?;
     if prioritized {
         exec.after(Lane::MAIN, Lane::REPLAY)?;
+    }
+    if parts.iql.is_some() {
+        exec.after(Lane::MAIN, Lane::IQL)?;
     }
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }
