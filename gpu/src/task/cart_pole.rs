@@ -61,7 +61,7 @@ impl Environment for CartPole {
         *state = [x + TAU * x_dot, x_dot + TAU * x_acc, theta + TAU * theta_dot, theta_dot + TAU * theta_acc];
         let [x, _, theta, _] = *state;
         let terminated =
-            !(-MOST_POSITION <= x && x <= MOST_POSITION && -MOST_ANGLE <= theta && theta <= MOST_ANGLE);
+            !((-MOST_POSITION..=MOST_POSITION).contains(&x) && (-MOST_ANGLE..=MOST_ANGLE).contains(&theta));
         Outcome { reward: 1.0, terminated }
     }
 

@@ -2,9 +2,9 @@
 //! `libm`'s reduction of huge arguments needs.
 
 /// First 33 bits of pi / 2: its product with an integer below 2^20 is exact.
-const HALF_PI_HIGH: f64 = 1.570_796_326_734_125_614_17;
+const HALF_PI_HIGH: f64 = 1.570_796_326_734_125_6;
 /// pi / 2 - [`HALF_PI_HIGH`], rounded.
-const HALF_PI_LOW: f64 = 6.077_100_506_506_192_249_32e-11;
+const HALF_PI_LOW: f64 = 6.077_100_506_506_192e-11;
 /// 1.5 * 2^52: a number of at most 2^51 that is added to it is rounded to an integer, ties to even.
 const ROUND: f64 = 6_755_399_441_055_744.0;
 
