@@ -17,16 +17,18 @@ use crate::step::replay::update_priorities;
 use crate::step::shape::StepShape;
 use crate::step::{confidence, iql, vaccine};
 
-/// Begins and ends on the main lane; `vaccinated` where the step's held-out gradient is there.
+/// Begins and ends on the main lane, which joins the lanes of further parameter groups, `groups_on`, when it has added the
+/// terms; `vaccinated` where the step's held-out gradient is there.
 pub fn update<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
     replay: Option<&Replay>,
+    groups_on: &[Lane],
     vaccinated: bool,
 ) -> Result<(), ExecError> {
     match &b.parts {
-        Some(parts) => groups(exec, shape, b, parts, replay, vaccinated),
+        Some(parts) => groups(exec, shape, b, parts, replay, groups_on, vaccinated),
         None => plain(exec, shape, b, replay),
     }
 }
@@ -100,6 +102,7 @@ fn groups<E: Exec>(
     b: &StepBuffers,
     parts: &PartBuffers,
     replay: Option<&Replay>,
+    groups_on: &[Lane],
     vaccinated: bool,
 ) -> Result<(), ExecError> {
     let (main, trunk, p) = (shape.layout.len as u32, shape.trunk_len() as u32, &b.parameters);
@@ -121,6 +124,9 @@ fn groups<E: Exec>(
         sums: parts.sums.into(),
     };
     exec.launch(Lane::MAIN, &reduce)?;
+    for &lane in groups_on {
+        exec.after(Lane::MAIN, lane)?;
+    }
     let vaccine = parts.vaccine.as_ref().filter(|_| vaccinated);
     if let Some(vaccine) = vaccine {
         vaccine::products(exec, shape, parts, vaccine)?;
