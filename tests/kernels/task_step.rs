@@ -231,7 +231,7 @@ pub fn as_the_cpu<B: Backend>(b: &mut B) -> Outcome {
                 (b.download(device.ring_states)?, b.download(device.ring_next_states)?);
             let (rewards, discounts) = (b.download(device.ring_rewards)?, b.download(device.ring_discounts)?);
             let (taken, ends) = (b.download(device.ring_actions)?, b.download(device.ring_ends)?);
-            for e in 0..n {
+            for (e, &action) in actions.iter().enumerate() {
                 let slot = (cursor + e) % capacity;
                 let row = e * state..(e + 1) * state;
                 same_bits(
@@ -243,7 +243,7 @@ pub fn as_the_cpu<B: Backend>(b: &mut B) -> Outcome {
                 same_bits("s' in the ring", next, &out.next_states[row.clone()]);
                 same_bits("reward", &[rewards[slot]], &[out.rewards[e]]);
                 same_bits("discount", &[discounts[slot]], &[out.discounts[e]]);
-                assert_eq!((taken[slot], ends[slot]), (actions[e], out.flags[e]));
+                assert_eq!((taken[slot], ends[slot]), (action, out.flags[e]));
                 restarted += usize::from(out.flags[e] != 0 && *next != host.states()[row]);
             }
             if step == 0 && capacity > n {
