@@ -9,10 +9,11 @@ use host::error::ExecError;
 use host::exec::Memory;
 use host::step::state::{self, StateError};
 use host::step::{
-    Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
-    record_probe, record_vaccinated,
+    Collector, CollectorInput, EnvironmentInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune,
+    record, record_probe, record_vaccinated,
 };
 use host::tensors::Tensors;
+use host::train::task::TaskRun;
 use settings::{Config, Precision};
 
 use crate::kernels::market::STATE;
@@ -55,31 +56,43 @@ fn everything() -> Config {
     config
 }
 
+/// What the environments are.
+#[derive(Clone, Copy)]
+enum Ground<'a> {
+    Market(&'a MarketParams, &'a MarketTable, &'a Part),
+    Task(TaskRun),
+}
+
 /// An agent as the one on the GPU, in the emulator.
 struct Rig {
     exec: EmulatedExec,
     shape: StepShape,
     buffers: StepBuffers,
     collector: Collector,
-    vaccine: Collector,
+    /// Where the configuration has it.
+    vaccine: Option<Collector>,
     steps: u64,
 }
 
 impl Rig {
-    fn new(
-        config: &Config,
-        seed: u64,
-        (params, table, part): (&MarketParams, &MarketTable, &Part),
-    ) -> Result<Self, ExecError> {
+    fn new(config: &Config, seed: u64, ground: Ground<'_>) -> Result<Self, ExecError> {
         let mut exec = EmulatedExec::new(seed);
         let shape = StepShape::new(config, Matmul::Rust);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
         let pending = config.replay.pending(ENVIRONMENTS);
-        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
+        let mut replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
+        let environment = match ground {
+            Ground::Market(params, table, part) => {
+                let table = TableBuffers::upload(&mut exec, table)?;
+                EnvironmentInput::Market { params, part, table }
+            }
+            Ground::Task(task) => {
+                replay = replay.for_task(&mut exec, task.hindsight)?;
+                task.environment()
+            }
+        };
         let input = CollectorInput {
-            params,
-            part,
-            table: TableBuffers::upload(&mut exec, table)?,
+            environment,
             environments: ENVIRONMENTS,
             log_rows: 0,
             clock: Some(buffers.clock),
@@ -87,20 +100,27 @@ impl Rig {
             epsilon: buffers.parts.and_then(|parts| parts.iql).map(|iql| iql.epsilon),
         };
         let collector = Collector::alloc(&mut exec, &shape, input, replay, "collect")?;
-        let environments = config.vaccine.environments;
-        let held_out = Replay::alloc(&mut exec, &shape, config.vaccine.capacity)?;
-        let held_out = held_out.with_pending(config.replay.pending(environments));
-        let held_out = Replay { priorities: None, ..held_out };
-        let input = CollectorInput { environments, clock: None, epsilon: None, ..input };
-        let vaccine = Collector::alloc(&mut exec, &shape, input, held_out, "vaccine")?;
+        let vaccine = match config.vaccine.enabled {
+            true => {
+                let environments = config.vaccine.environments;
+                let held_out = Replay::alloc(&mut exec, &shape, config.vaccine.capacity)?;
+                let held_out = held_out.with_pending(config.replay.pending(environments));
+                let held_out = Replay { priorities: None, ..held_out };
+                let input = CollectorInput { environments, clock: None, epsilon: None, ..input };
+                Some(Collector::alloc(&mut exec, &shape, input, held_out, "vaccine")?)
+            }
+            false => None,
+        };
         let initial = init_parameters(&shape.flat, config.train.seed);
         let p = buffers.parameters;
         exec.upload(p.online, &initial)?;
         exec.upload(p.target, &initial[..p.target.len()])?;
         buffers.start(&mut exec, &shape)?;
-        exec.upload(vaccine.epsilon, &[0.5])?;
         collector.record_first(&mut exec, &shape)?;
-        vaccine.record_first(&mut exec, &shape)?;
+        if let Some(vaccine) = &vaccine {
+            exec.upload(vaccine.epsilon, &[0.5])?;
+            vaccine.record_first(&mut exec, &shape)?;
+        }
         let mut rig = Self { exec, shape, buffers, collector, vaccine, steps: 0 };
         for _ in 0..4 {
             rig.collect()?;
@@ -111,7 +131,7 @@ impl Rig {
     fn collect(&mut self) -> Result<(), ExecError> {
         let (exec, online) = (&mut self.exec, self.buffers.parameters.online);
         self.collector.record(exec, &self.shape, online)?;
-        self.vaccine.record(exec, &self.shape, online)
+        self.vaccine.map_or(Ok(()), |vaccine| vaccine.record(exec, &self.shape, online))
     }
 
     /// One bar, one training step with what is due.
@@ -121,9 +141,11 @@ impl Rig {
         if shape.pruning.due(self.steps) {
             prune::prune(exec, shape, buffers)?;
         }
-        match shape.parts.vaccine.is_in(self.steps) {
-            true => record_vaccinated(exec, shape, buffers, &self.collector.replay, &self.vaccine.replay)?,
-            false => record(exec, shape, buffers, Some(&self.collector.replay))?,
+        match self.vaccine.filter(|_| shape.parts.vaccine.is_in(self.steps)) {
+            Some(held_out) => {
+                record_vaccinated(exec, shape, buffers, &self.collector.replay, &held_out.replay)?
+            }
+            None => record(exec, shape, buffers, Some(&self.collector.replay))?,
         }
         if shape.parts.probe.is_in(self.steps) {
             record_probe(exec, shape, buffers)?;
@@ -136,14 +158,18 @@ impl Rig {
         let mut to = Tensors::default();
         state::save(&mut self.exec, &self.buffers.state(), &mut to)?;
         self.collector.save(&mut self.exec, "collect", &mut to)?;
-        self.vaccine.save(&mut self.exec, "vaccine", &mut to)?;
+        if let Some(vaccine) = &self.vaccine {
+            vaccine.save(&mut self.exec, "vaccine", &mut to)?;
+        }
         Ok(to)
     }
 
     fn load(&mut self, from: &mut Tensors, steps: u64) -> Result<(), StateError> {
         state::load(&mut self.exec, &self.buffers.state(), from)?;
         self.collector.load(&mut self.exec, "collect", from)?;
-        self.vaccine.load(&mut self.exec, "vaccine", from)?;
+        if let Some(vaccine) = &self.vaccine {
+            vaccine.load(&mut self.exec, "vaccine", from)?;
+        }
         self.steps = steps;
         Ok(())
     }
@@ -157,12 +183,40 @@ fn market() -> (MarketParams, MarketTable, Part) {
 
 #[test]
 fn every_buffer_goes_on_as_if_nothing_had_been_interrupted() {
-    let config = everything();
-    config.check().unwrap();
     let (params, table, part) = market();
-    let input = (&params, &table, &part);
+    let moving = ["online", "adam.m", "clock", "history", "confidence.kept", "spectral.u"];
+    goes_on(&everything(), Ground::Market(&params, &table, &part), &moving);
+}
+
+/// A task with goals: episodes that end in the midst, their ends in the ring, hindsight.
+#[test]
+fn a_task_with_hindsight_goes_on_as_if_nothing_had_been_interrupted() {
+    let mut config = everything();
+    (config.task.name, config.task.size) = ("bit_flip".into(), 4);
+    config.her.enabled = true;
+    // What a task or hindsight does not go with.
+    (config.replay.prioritized, config.replay.n_step) = (false, 1);
+    (config.attention.enabled, config.mamba.enabled, config.vaccine.enabled) = (false, false, false);
+    (config.model.state, config.model.window, config.model.bar_features) = (0, 0, 0);
+    let task = TaskRun::prepare(&mut config).unwrap();
+    let moving = [
+        "online",
+        "clock",
+        "history",
+        "collect.words",
+        "collect.counters",
+        "collect.states",
+        "collect.ring.ends",
+    ];
+    goes_on(&config, Ground::Task(task), &moving);
+}
+
+/// Steps, a saved state, steps; and the second steps again from the state, in buffers that hold something else. `moving`
+/// names states that these steps have to change.
+fn goes_on(config: &Config, input: Ground<'_>, moving: &[&str]) {
+    config.check().unwrap();
     // The ring is not full when it is saved, and goes around afterwards.
-    let mut whole = Rig::new(&config, 3, input).unwrap();
+    let mut whole = Rig::new(config, 3, input).unwrap();
     for _ in 0..3 {
         whole.step().unwrap();
     }
@@ -178,7 +232,7 @@ fn every_buffer_goes_on_as_if_nothing_had_been_interrupted() {
     for _ in 0..2 {
         resumed.step().unwrap();
     }
-    resumed.shape = StepShape::new(&config, Matmul::Rust);
+    resumed.shape = StepShape::new(config, Matmul::Rust);
     let mut state = saved.clone();
     resumed.load(&mut state, 3).unwrap();
     state.finish().unwrap();
@@ -191,7 +245,7 @@ fn every_buffer_goes_on_as_if_nothing_had_been_interrupted() {
     for (name, values) in &whole_state.by_name {
         assert!(values.bytes() == resumed_state.by_name[name].bytes(), "state `{name}` differs");
         // Nothing here would be missed if it stood still; a support and masks may.
-        if ["online", "adam.m", "clock", "history", "confidence.kept", "spectral.u"].contains(&&**name) {
+        if moving.contains(&&**name) {
             assert!(values.bytes() != saved.by_name[name].bytes(), "state `{name}` did not move");
         }
     }
@@ -206,7 +260,7 @@ fn every_buffer_goes_on_as_if_nothing_had_been_interrupted() {
 fn a_state_of_another_shape_is_refused_with_the_tensors_name() {
     let config = everything();
     let (params, table, part) = market();
-    let mut rig = Rig::new(&config, 3, (&params, &table, &part)).unwrap();
+    let mut rig = Rig::new(&config, 3, Ground::Market(&params, &table, &part)).unwrap();
     let saved = rig.save().unwrap();
     let refused = |rig: &mut Rig, change: &dyn Fn(&mut Tensors)| {
         let mut state = saved.clone();
