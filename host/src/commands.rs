@@ -3,6 +3,7 @@
 pub mod check;
 pub mod data;
 pub mod inspect;
+pub mod report;
 pub mod resume;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use clap::CommandFactory;
 use settings::{Config, Flat, Precision};
+use tracing::{info, warn};
 
 use crate::cli::{Cli, DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
 use crate::commands::resume::Resuming;
@@ -19,15 +21,17 @@ use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
 use crate::cuda::{CudaExec, CudaOptions, Products};
 use crate::embedded;
+use crate::log::{self, SEEN};
 use crate::profile::{ProfileOptions, profile, table, workload};
 use crate::step::Matmul;
 use crate::train::Stop;
-use crate::train::agent::Agent;
+use crate::train::agent::{Agent, PartName};
 use crate::train::checkpoint::{Checkpoint, write_atomically};
 use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
 use crate::train::market::{Market, load};
-use crate::train::progress::{Progress, write_line, write_result};
+use crate::train::progress::{Progress, Show, write_line, write_result};
+use crate::train::record::{PAGE, validated};
 use crate::train::run::{Run, Tested};
 use crate::train::run_files::RunFiles;
 use crate::train::walk::walk_forward;
@@ -44,7 +48,10 @@ pub enum Ending {
 
 /// `host train`.
 pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
-    let mut progress = Progress::new(args.quiet);
+    let show = args.show();
+    let mut progress = Progress::new(show);
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    info!(target: SEEN, ?arguments, "Stepgraph {}", env!("CARGO_PKG_VERSION"));
     let stop = Stop::default();
     stop.on_signals()?;
     let resuming = args.resume.as_deref().map(Resuming::open).transpose()?;
@@ -89,6 +96,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         return Ok(Ending::Stopped(signal));
     }
     for key in config.without_effect(&preset) {
+        warn!(target: SEEN, "{key}");
         write_line(&format!("warning: {key}"));
     }
     progress.line(market.text.trim_end());
@@ -106,8 +114,10 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         }
         None => (RunFiles::create(args.run.as_deref())?, None),
     };
+    log::begin(&files.folder)?;
     progress.line(&format!("run: {}", files.folder.display()));
-    let run = Run { config: &config, market: &market, files: &files, kernels, stop: stop.clone() };
+    let run =
+        Run { config: &config, market: &market, files: &files, kernels, stop: stop.clone(), folds_behind: 0 };
     let outcome = run.train(agent.as_mut(), &mut progress, resumed)?;
     let signal = stop.signal().filter(|_| outcome.stopped);
     if signal.is_some() {
@@ -117,15 +127,20 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         };
         progress.line(&format!("stopped early; {go_on}"));
     }
+    if show == Show::Json {
+        return Ok(signal.map_or(Ending::Done, Ending::Stopped));
+    }
     if let Some(Tested { epoch, test, control, .. }) = &outcome.best {
         let best = files.best();
         let finding =
             control.as_ref().map(|control| control.finding(test.report.strategy.sharpe).to_string());
         let finding = finding.unwrap_or_default();
+        let page = files.folder.join(PAGE);
         write_result(&format!(
             "test part, policy of epoch {epoch} ({}):\n{test}{finding}\n",
             best.display()
         ))?;
+        progress.line(&format!("page: {}", page.display()));
     } else {
         progress.line("no epoch has ended, so there is no policy to test yet");
     }
@@ -153,8 +168,9 @@ fn train_folds(
     }
     progress.line(&costs(&config));
     let files = RunFiles::create(args.run.as_deref())?;
+    log::begin(&files.folder)?;
     progress.line(&format!("run: {}", files.folder.display()));
-    let quiet = args.quiet;
+    let show = args.show();
     let mut opened = Some(gpu);
     let result =
         walk_forward(&mut config, &symbols, &folds, &files, stop, progress, &mut |config, market| {
@@ -163,12 +179,15 @@ fn train_folds(
                 // Every fold has a GPU context of its own: the one before is gone with its agent.
                 None => open_gpu(&args.device, None)?,
             };
-            agent(gpu, config, market, &args.device, &Progress::new(quiet), args.profile)
+            agent(gpu, config, market, &args.device, &Progress::new(show), args.profile)
         })?;
     if result.stopped {
         progress.line(&format!("stopped early, after {} fold(s)", result.folds.len()));
     }
-    write_result(&format!("{result}\n"))?;
+    if show != Show::Json {
+        write_result(&format!("{result}\n"))?;
+        progress.line(&format!("page: {}", files.folder.join(PAGE).display()));
+    }
     Ok(stop.signal().filter(|_| result.stopped).map_or(Ending::Done, Ending::Stopped))
 }
 
@@ -195,11 +214,19 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.replay = settings::Replay::default();
     let market = Market::of_record(&mut config, &checkpoint.market)?;
     let gpu = open_gpu(&args.device, None)?;
-    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
+    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(Show::Nothing), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
     let passes = agent.passes(args.part, market.symbols.len())?;
-    let report = market.result(&passes, args.part)?;
+    // The policies that were compared are known where the run's metrics are.
+    let metrics = path.parent().unwrap_or(Path::new(".")).join("metrics.jsonl");
+    let sharpes = if args.part == PartName::Test { validated(&metrics)? } else { None };
+    let report = market.judged(&config.report, &passes, args.part, sharpes.as_deref())?;
+    let part = format!("{:?}", args.part).to_lowercase();
+    if let Some(folder) = &args.csv {
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        market.write_tables(&passes, args.part, config.model.branches.len(), folder, &part)?;
+    }
     if args.json {
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
     }
@@ -211,7 +238,6 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
             agent.device()
         ));
     }
-    let part = format!("{:?}", args.part).to_lowercase();
     let epoch = checkpoint.provenance.epoch;
     let fold = checkpoint.market.walk.map_or(String::new(), |w| format!(" of fold {} of {}", w.fold, w.of));
     write_result(&format!("{part} part{fold}, policy of epoch {epoch} ({}):\n{report}\n", path.display()))

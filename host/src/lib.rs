@@ -12,6 +12,7 @@ pub mod exec;
 pub mod extent;
 pub mod gemm;
 pub mod installed;
+pub mod log;
 pub mod order;
 pub mod product;
 pub mod profile;

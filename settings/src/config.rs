@@ -11,6 +11,7 @@ use crate::parts::{
 };
 use crate::pruning::Pruning;
 use crate::replay::Replay;
+use crate::report::Report;
 use crate::schedule::Schedule;
 
 /// What is wrong with a configuration; the text names the key and the value.
@@ -395,6 +396,8 @@ pub struct Config {
     pub folds: Folds,
     /// Market environment.
     pub market: Market,
+    /// How the result is judged.
+    pub report: Report,
     /// What a run keeps of itself.
     pub checkpoint: Checkpoints,
 }
@@ -534,6 +537,7 @@ impl Config {
         }
         self.replay.check(self)?;
         self.checkpoint.check()?;
+        self.report.check()?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

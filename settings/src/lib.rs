@@ -15,6 +15,7 @@ pub mod noisy;
 pub mod parts;
 pub mod pruning;
 pub mod replay;
+pub mod report;
 pub mod schedule;
 
 pub use checkpoints::{Checkpoints, Difference};
@@ -29,4 +30,5 @@ pub use noisy::{NoisyLayer, NoisyLayout};
 pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine};
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
+pub use report::Report;
 pub use schedule::Schedule;

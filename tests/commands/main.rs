@@ -6,6 +6,7 @@ mod data;
 mod errors;
 mod folds;
 mod inspect;
+mod report;
 #[path = "../resumable/mod.rs"]
 mod resumable;
 mod resume;

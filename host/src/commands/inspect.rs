@@ -61,7 +61,8 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
     let out = &mut text;
     writeln!(out, "{file}")?;
     writeln!(out, "  epoch       {}", provenance.epoch)?;
-    writeln!(out, "  score       {} (Sharpe ratio of the validation part)", provenance.score)?;
+    let score = provenance.score.map_or("undefined".into(), |score| score.to_string());
+    writeln!(out, "  score       {score} (Sharpe ratio of the validation part)")?;
     writeln!(out, "  device      {}", provenance.device)?;
     writeln!(out, "  kernels     {}", provenance.kernels)?;
     writeln!(out, "  program     {}", provenance.program)?;

@@ -1,9 +1,8 @@
 //! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -11,6 +10,7 @@ use cpu_path::CpuError;
 use gpu::market::LogRow;
 use serde::Serialize;
 use settings::Config;
+use tracing::info;
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, StepRow};
@@ -22,20 +22,28 @@ use crate::train::metrics::Metrics;
 use crate::train::position::Position;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
-use crate::train::run_files::RunFiles;
+use crate::train::record::{About, Values, validated, write_page};
+use crate::train::run_files::{RunFiles, remove};
 use crate::train::saves::{Origin, SavedRun, Saver};
 
-/// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity comes last, and
-/// one whose equity did not move counts as 0.
-fn score(strategy: &backtest::Metrics) -> f64 {
+/// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity has minus infinity,
+/// and one whose equity did not move has none.
+fn score(strategy: &backtest::Metrics) -> Option<f64> {
     let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
-    strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
+    strategy.sharpe.or(ruined.then_some(f64::NEG_INFINITY))
+}
+
+/// Where a score stands among others: one that is undefined, of a policy that did nothing, between a gain and a loss.
+fn rank(score: Option<f64>) -> f64 {
+    score.unwrap_or(0.0)
 }
 
 /// An epoch's row in the metrics.
 #[derive(Debug, Serialize)]
 struct EpochRow {
     epoch: usize,
+    /// Training steps done at its end.
+    step: usize,
     epsilon: f32,
     steps: usize,
     loss: f32,
@@ -119,6 +127,8 @@ pub struct Run<'a> {
     pub kernels: String,
     /// Wish to stop.
     pub stop: Stop,
+    /// Folds that are trained behind this one, for the time left.
+    pub folds_behind: usize,
 }
 
 impl Run<'_> {
@@ -130,9 +140,15 @@ impl Run<'_> {
         resumed: Option<Resumed>,
     ) -> anyhow::Result<Outcome> {
         let mut run = match resumed {
-            None => self.begin()?,
+            None => self.begin(agent, progress)?,
             Some(resumed) => self.go_on(agent, resumed)?,
         };
+        let steps = self.config.train.epochs * self.config.train.train_steps;
+        progress.plan(
+            steps.saturating_sub(run.position.step),
+            self.market.record.walk,
+            self.folds_behind * steps,
+        );
         while run.position.epoch <= self.config.train.epochs && !self.stop.asked() {
             self.epoch(agent, progress, &mut run).map_err(|error| self.explain(error, &run.position))?;
         }
@@ -145,30 +161,43 @@ impl Run<'_> {
         }
         let state = run.saver.is_on().then(|| run.saver.latest());
         let learned = if self.config.folds.warm_start { Some(agent.learned()?) } else { None };
-        let Some(best) = run.best else { return Ok(Outcome { best: None, learned, stopped, state }) };
+        let best = run.best.take().map(|best| self.test(agent, progress, &mut run, &best)).transpose()?;
+        run.metrics.end_events()?;
+        write_page(&self.files.folder)?;
+        Ok(Outcome { best, learned, stopped, state })
+    }
+
+    /// Tests the best policy and writes what came out.
+    fn test(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        run: &mut Progressing,
+        best: &Checkpoint,
+    ) -> anyhow::Result<Tested> {
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let (test, passes) = self.backtest(agent, PartName::Test)?;
-        run.metrics.write("test", &test)?;
+        let passes = agent.passes(PartName::Test, self.market.symbols.len())?;
+        let sharpes = validated(&self.files.metrics())?;
+        let keys = &self.config.report;
+        let test = self.market.judged(keys, &passes, PartName::Test, sharpes.as_deref())?;
+        run.metrics.tell(progress, "test", &test)?;
         let control = Control::of(&self.config.data, self.market, &passes)?;
         if let Some(control) = &control {
-            run.metrics.write("control", &control.finding(test.report.strategy.sharpe))?;
+            let finding = control.finding(test.report.strategy.sharpe);
+            run.metrics.tell(progress, "control", &finding)?;
         }
         let report = serde_json::to_string_pretty(&test)?;
         let path = self.files.test();
         write_atomically(&path, report.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
-        let best = Some(Tested { epoch: best.provenance.epoch, test, passes, control });
-        Ok(Outcome { best, learned, stopped, state })
+        let branches = self.config.model.branches.len();
+        self.market.write_tables(&passes, PartName::Test, branches, &self.files.folder, "test")?;
+        Ok(Tested { epoch: best.provenance.epoch, test, passes, control })
     }
 
-    /// Greedy passes over all symbols' bars of a part, and what they come to.
-    fn backtest(
-        &self,
-        agent: &mut dyn Agent,
-        part: PartName,
-    ) -> anyhow::Result<(PartResult, Vec<Vec<LogRow>>)> {
-        let passes = agent.passes(part, self.market.symbols.len())?;
-        Ok((self.market.result(&passes, part)?, passes))
+    /// What runs where, on what.
+    fn about(&self, agent: &dyn Agent) -> About<'_> {
+        About::new(self.config, self.market, &self.kernels, agent.device())
     }
 
     /// The fold of a walk-forward that the run is, if any.
@@ -191,11 +220,15 @@ impl Run<'_> {
         ))
     }
 
-    fn begin(&self) -> anyhow::Result<Progressing> {
-        self.files.write_config(self.config)?;
+    fn begin(&self, agent: &dyn Agent, progress: &Progress) -> anyhow::Result<Progressing> {
+        let about = self.about(agent);
+        self.files.write_config(self.config, &about.comment())?;
+        let metrics = Metrics::create(&self.files.metrics())?.of_fold(self.fold());
+        let mut metrics = metrics.with_events(self.config.train.train_steps)?;
+        metrics.tell(progress, "run", &about)?;
         Ok(Progressing {
             position: Position::start(),
-            metrics: Metrics::create(&self.files.metrics())?.of_fold(self.fold()),
+            metrics,
             best: None,
             policies: [None, None],
             saver: Saver::new(&self.files.folder, &self.config.checkpoint, None)?,
@@ -210,6 +243,7 @@ impl Run<'_> {
         saved.agent.finish().with_context(naming)?;
         // Nothing of the run was changed up to here.
         let metrics = Metrics::go_on(&self.files.metrics(), &saved.position.metrics)?.of_fold(self.fold());
+        let metrics = metrics.with_events(self.config.train.train_steps)?;
         let saver = Saver::new(&self.files.folder, &self.config.checkpoint, Some(&path))?;
         for (file, policy) in [self.files.best(), self.files.last()].iter().zip(&saved.policies) {
             let written = match policy {
@@ -218,8 +252,8 @@ impl Run<'_> {
             };
             written.with_context(|| format!("writing {}", file.display()))?;
         }
-        remove(&self.files.test())?;
-        self.files.write_config(self.config)?;
+        self.files.remove_results()?;
+        self.files.write_config(self.config, &self.about(agent).comment())?;
         Ok(Progressing { position: saved.position, metrics, best, policies: saved.policies, saver })
     }
 
@@ -230,6 +264,7 @@ impl Run<'_> {
         progress: &mut Progress,
         run: &mut Progressing,
     ) -> anyhow::Result<()> {
+        let begun = Instant::now();
         run.position.metrics = run.metrics.mark()?;
         let saved = SavedRun {
             config: self.config.clone(),
@@ -237,12 +272,13 @@ impl Run<'_> {
             origin: Origin::of(agent, &self.kernels),
             position: run.position.clone(),
             policies: run.policies.clone(),
-            best_score: run.best.as_ref().map_or(0.0, |best| best.provenance.score),
+            best_score: run.best.as_ref().and_then(|best| best.provenance.score),
             agent: agent.save_state().context("copying the state of the run")?,
         };
         if let Err(error) = run.saver.save(saved) {
             progress.line(&format!("warning: {error:#}"));
         }
+        info!(epoch = run.position.epoch, step = run.position.step, "state copied in {:?}", begun.elapsed());
         Ok(())
     }
 
@@ -265,12 +301,11 @@ impl Run<'_> {
         run.position.collected += agent.collect(left, epsilon, &self.stop)?;
         let collect_seconds = start.elapsed().as_secs_f64();
 
-        let name = format!("epoch {epoch}");
         let (total, before) = (config.train.train_steps, run.position.trained);
-        progress.begin(&name, total);
+        progress.begin(&format!("epoch {epoch}"), total);
         let start = Instant::now();
         while run.position.trained < total && !self.stop.asked() {
-            self.steps(agent, progress, &name, run)?;
+            self.steps(agent, progress, before, run)?;
             if run.saver.is_due() {
                 self.save(agent, progress, run)?;
             }
@@ -280,18 +315,27 @@ impl Run<'_> {
             return Ok(());
         }
         run.position.adapt_epsilon(config.iql.adaptive_epsilon);
-        let report = self.backtest(agent, PartName::Validation)?.0.report;
+        let passes = agent.passes(PartName::Validation, self.market.symbols.len())?;
+        let report = self.market.result(&passes, PartName::Validation)?.report;
         let score = score(&report.strategy);
         let sensitivity = agent.sensitivity()?;
         if !sensitivity.is_empty() {
             let row = Sensitivity { epoch, step: run.position.step, features: &sensitivity };
             run.metrics.write("sensitivity", &row)?;
         }
-        let is_best = run.best.as_ref().is_none_or(|b| score > b.provenance.score);
-        self.keep_policy(self.checkpoint(agent, epoch, score)?, is_best, run)?;
+        let is_best = run.best.as_ref().is_none_or(|b| rank(score) > rank(b.provenance.score));
+        let policy = self.checkpoint(agent, epoch, score)?;
+        let every = config.report.values_every;
+        if every > 0 && epoch.is_multiple_of(every) {
+            let part = (PartName::Validation, &passes[..]);
+            let values = Values::new(config, self.market, part, &policy, run.position.step)?;
+            run.metrics.write("values", &values)?;
+        }
+        self.keep_policy(policy, is_best, run)?;
         let (mean, sums) = (run.position.sums.mean(), &run.position.sums);
         let row = EpochRow {
             epoch,
+            step: run.position.step,
             epsilon,
             steps: sums.steps,
             loss: mean.loss,
@@ -308,7 +352,8 @@ impl Run<'_> {
             validation_sharpe: report.strategy.sharpe,
             best: is_best,
         };
-        run.metrics.write("epoch", &row)?;
+        run.metrics.tell(progress, "epoch", &row)?;
+        progress.status(row.loss, row.validation_sharpe);
         let sparsity = agent.sparsity()?;
         if !sparsity.is_empty() {
             run.metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
@@ -325,18 +370,19 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Training steps up to the epoch's end, the next saved state or the wish to stop.
+    /// Training steps up to the epoch's end, the next saved state or the wish to stop; `begun` of the epoch's were done
+    /// when it was begun or resumed.
     fn steps(
         &self,
         agent: &mut dyn Agent,
         progress: &mut Progress,
-        name: &str,
+        begun: usize,
         run: &mut Progressing,
     ) -> anyhow::Result<()> {
         let (total, before) = (self.config.train.train_steps, run.position.trained);
         let saver = &run.saver;
         let rows = agent.train(total - before, &self.stop, &mut |done| {
-            progress.advance(name, before + done, total);
+            progress.advance(before + done - begun, before + done, total);
             if saver.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         for (i, row) in rows.iter().enumerate() {
@@ -387,7 +433,12 @@ impl Run<'_> {
         c.epsilon_start + (c.epsilon_end - c.epsilon_start) * way
     }
 
-    fn checkpoint(&self, agent: &mut dyn Agent, epoch: usize, score: f64) -> anyhow::Result<Checkpoint> {
+    fn checkpoint(
+        &self,
+        agent: &mut dyn Agent,
+        epoch: usize,
+        score: Option<f64>,
+    ) -> anyhow::Result<Checkpoint> {
         let (online, target) = agent.parameters()?;
         let provenance = Provenance {
             epoch,
@@ -416,16 +467,6 @@ struct Numbered<'a> {
     step: usize,
     #[serde(flatten)]
     row: &'a StepRow,
-}
-
-/// Removes a file that may be there.
-fn remove(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("removing {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 impl EpochRow {
