@@ -26,10 +26,12 @@ fn main() -> ExitCode {
         targets::<iqn::IqnTargetTf32Small>(bench, &p1)?;
         targets::<iqn::IqnTargetBf16Small>(bench, &p1)?;
         targets::<iqn::IqnTargetBf16GroupSmall>(bench, &p1)?;
+        targets::<iqn::IqnTargetFp16GroupSmall>(bench, &p1)?;
         targets::<iqn::IqnTargetFp32Medium>(bench, &p2)?;
         targets::<iqn::IqnTargetTf32Medium>(bench, &p2)?;
         targets::<iqn::IqnTargetBf16Medium>(bench, &p2)?;
         targets::<iqn::IqnTargetBf16GroupMedium>(bench, &p2)?;
+        targets::<iqn::IqnTargetFp16GroupMedium>(bench, &p2)?;
         targets::<iqn::IqnTargetFp32Large>(bench, &large)?;
         targets::<iqn::IqnTargetTf32Large>(bench, &large)?;
         targets::<iqn::IqnTargetBf16Large>(bench, &large)?;
@@ -37,10 +39,12 @@ fn main() -> ExitCode {
         losses::<iqn::IqnLossTf32Small>(bench, &p1)?;
         losses::<iqn::IqnLossBf16Small>(bench, &p1)?;
         losses::<iqn::IqnLossBf16GroupSmall>(bench, &p1)?;
+        losses::<iqn::IqnLossFp16GroupSmall>(bench, &p1)?;
         losses::<iqn::IqnLossFp32Medium>(bench, &p2)?;
         losses::<iqn::IqnLossTf32Medium>(bench, &p2)?;
         losses::<iqn::IqnLossBf16Medium>(bench, &p2)?;
         losses::<iqn::IqnLossBf16GroupMedium>(bench, &p2)?;
+        losses::<iqn::IqnLossFp16GroupMedium>(bench, &p2)?;
         losses::<iqn::IqnLossFp32Large>(bench, &large)?;
         losses::<iqn::IqnLossTf32Large>(bench, &large)?;
         losses::<iqn::IqnLossBf16Large>(bench, &large)?;
@@ -57,7 +61,9 @@ fn main() -> ExitCode {
         pack::<iqn::IqnLossTf32Large, iqn::IqnPackLarge>(bench, &large)?;
         pack::<iqn::IqnLossBf16Small, iqn::IqnPackHalfSmall>(bench, &p1)?;
         pack::<iqn::IqnLossBf16Medium, iqn::IqnPackHalfMedium>(bench, &p2)?;
-        pack::<iqn::IqnLossBf16Large, iqn::IqnPackHalfLarge>(bench, &large)
+        pack::<iqn::IqnLossBf16Large, iqn::IqnPackHalfLarge>(bench, &large)?;
+        pack::<iqn::IqnLossFp16GroupSmall, iqn::IqnPackFp16Small>(bench, &p1)?;
+        pack::<iqn::IqnLossFp16GroupMedium, iqn::IqnPackFp16Medium>(bench, &p2)
     })
 }
 

@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 mod element;
+mod halves;
 pub mod math;
 
 #[cfg(target_arch = "nvptx64")]

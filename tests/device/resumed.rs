@@ -54,7 +54,11 @@ fn a_restored_agent_goes_on_bit_for_bit() {
     let path = folder.path().join("state.safetensors");
     tensor_file::write(&path, Default::default(), &saved).unwrap();
     let (_, mut read) = tensor_file::read(&path).unwrap();
-    assert!(read == saved);
+    // By their bits: a slot of the ring that was never written may hold anything.
+    assert_eq!(read.by_name.len(), saved.by_name.len());
+    for (name, values) in &saved.by_name {
+        assert!(values.bytes() == read.by_name[name].bytes(), "`{name}` differs after the file");
+    }
     let mut resumed = agent(&config, &market);
     go_on(&mut resumed, &[5]);
     resumed.load_state(&mut read).unwrap();
@@ -64,7 +68,7 @@ fn a_restored_agent_goes_on_bit_for_bit() {
     for (name, values) in &end.by_name {
         assert!(values.bytes() == resumed_end.by_name[name].bytes(), "`{name}` differs");
     }
-    assert!(saved.by_name["online"] != end.by_name["online"], "nothing was trained");
+    assert!(saved.by_name["online"].bytes() != end.by_name["online"].bytes(), "nothing was trained");
 }
 
 #[test]

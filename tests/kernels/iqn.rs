@@ -7,7 +7,7 @@ mod case;
 
 use cuda_std::Kernel;
 use gpu::action;
-use gpu::kernels::gemm::reference::Rounding;
+use gpu::kernels::gemm::{reference::Rounding, round};
 use gpu::kernels::iqn::reference::Gradients;
 use gpu::kernels::iqn::{
     self, Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
@@ -59,6 +59,9 @@ fn packed<B: Backend, K: LossKernel<Pack = P>, P: PackKernel>(
     let packed = head::<B, P>(b, &case, K::SIZE, K::ARITHMETIC)?.packed;
     let words = b.download(packed)?;
     let got: Vec<f32> = match rounding {
+        _ if K::ARITHMETIC == Arithmetic::Fp16 => {
+            words.iter().flat_map(|w| round::of_fp16_pair(w.to_bits())).collect()
+        }
         Rounding::Bf16 => {
             let halves = words.iter().flat_map(|w| [w.to_bits() << 16, w.to_bits() & 0xffff_0000]);
             halves.map(f32::from_bits).collect()
@@ -301,6 +304,32 @@ pub fn bf16_groups<B: Backend>(b: &mut B) -> Outcome {
         loss::<B, iqn::IqnLossBf16GroupMedium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, WIDE, 1)?;
         target::<B, iqn::IqnTargetBf16GroupSmall>(b, r, many, 132)?;
         target::<B, iqn::IqnTargetBf16GroupMedium>(b, r, WIDE, 1)?;
+    }
+    Ok(())
+}
+
+/// Those of fp16 against the reference in tf32, whose significant bits they have: what a weight below 2^-14 loses is less
+/// than f32's rounding of the others.
+pub fn fp16_groups<B: Backend>(b: &mut B) -> Outcome {
+    let r = Rounding::Tf32;
+    type Small = iqn::IqnLossFp16GroupSmall;
+    type SmallPack = iqn::IqnPackFp16Small;
+    type Medium = iqn::IqnLossFp16GroupMedium;
+    type MediumPack = iqn::IqnPackFp16Medium;
+    packed::<B, Small, SmallPack>(b, r, UNEVEN)?;
+    packed::<B, Medium, MediumPack>(b, r, ODD)?;
+    loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, ODD, 4)?;
+    loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, UNEVEN, 2)?;
+    loss::<B, Medium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, UNEVEN, 3)?;
+    target::<B, iqn::IqnTargetFp16GroupSmall>(b, r, ODD, 1)?;
+    target::<B, iqn::IqnTargetFp16GroupMedium>(b, r, UNEVEN, 2)?;
+    if B::FULL_SIZE {
+        let many = Dims { batch: 97, ..DEFAULTS };
+        loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 132)?;
+        loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 5)?;
+        loss::<B, Medium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, WIDE, 1)?;
+        target::<B, iqn::IqnTargetFp16GroupSmall>(b, r, many, 132)?;
+        target::<B, iqn::IqnTargetFp16GroupMedium>(b, r, WIDE, 1)?;
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ macro_rules! for_each_body {
             gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
             iql_derive { random_batches, extremes, quantiles_by_rank, averages_over_steps }
             iql_loss { random_batches }
-            iqn { fp32, tf32, bf16, bf16_groups }
+            iqn { fp32, tf32, bf16, bf16_groups, fp16_groups }
             learner_signals { means_norms_and_counters }
             mamba {
                 default_sizes, one_bar, long_window, odd_sizes, wide_block, fewer_taps, many_rows, closed_gate, fast_and_slow,

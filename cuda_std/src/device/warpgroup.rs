@@ -3,6 +3,8 @@
 
 use core::arch::asm;
 
+pub use crate::halves::Halves;
+
 /// An operand of [`multiply`] in shared memory, in tiles whose rows are 128 bytes, the octet q of row r at octet q ^ (r % 8).
 /// A plain handle.
 #[derive(Clone, Copy)]
@@ -36,6 +38,8 @@ pub trait Product {
     const ACROSS_A: bool;
     /// Whether B is stored across the summed index, `[summed index, column]`, rather than `[column, summed index]`.
     const ACROSS_B: bool;
+    /// What A's and B's elements are.
+    const HALVES: Halves;
 }
 
 /// What this thread has written to shared memory, and the copies that it has waited for, become visible to products after
@@ -49,7 +53,7 @@ pub fn publish() {
 /// One `asm!` for the whole product: between its instructions nothing may touch the accumulators, which neither LLVM nor
 /// ptxas would know otherwise. There is a `$step`, empty, for each 16 summed indices.
 macro_rules! product {
-    ($shape:literal, $c:ident, $a:ident, $b:ident, $all:tt, [$($n:literal)*], [$($step:literal)*]) => {
+    ($shape:literal, $halves:literal, $c:ident, $a:ident, $b:ident, $all:tt, [$($n:literal)*], [$($step:literal)*]) => {
         asm!(
             "{{",
             ".reg .pred add;",
@@ -59,7 +63,7 @@ macro_rules! product {
             "mov.b64 right, {b};",
             "wgmma.fence.sync.aligned;",
             $(concat!(
-                "wgmma.mma_async.sync.aligned.m64n", $shape, "k16.f32.bf16.bf16 {{",
+                "wgmma.mma_async.sync.aligned.m64n", $shape, "k16.f32.", $halves, ".", $halves, " {{",
                 product!(@registers $all),
                 "}}, left, right, add, 1, 1, {across_a}, {across_b};",
                 " add.s64 left, left, {step_a}; add.s64 right, right, {step_b};", $step
@@ -89,16 +93,17 @@ const fn step(across: bool) -> i32 {
 
 macro_rules! by_steps {
     ($shape:literal, $c:ident, $a:ident, $b:ident, $n:tt) => {
-        if STEPS == 2 {
-            product!($shape, $c, $a, $b, $n, $n, ["" ""])
-        } else {
-            product!($shape, $c, $a, $b, $n, $n, ["" "" "" ""])
+        match (P::HALVES, STEPS) {
+            (Halves::Bf16, 2) => product!($shape, "bf16", $c, $a, $b, $n, $n, ["" ""]),
+            (Halves::Bf16, _) => product!($shape, "bf16", $c, $a, $b, $n, $n, ["" "" "" ""]),
+            (Halves::Fp16, 2) => product!($shape, "f16", $c, $a, $b, $n, $n, ["" ""]),
+            (Halves::Fp16, _) => product!($shape, "f16", $c, $a, $b, $n, $n, ["" "" "" ""]),
         }
     };
 }
 
-/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in bf16: STEPS (2 or 4) times
-/// `wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16`, and the wait for them.
+/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in f32: STEPS (2 or 4) times
+/// `wgmma.mma_async.sync.aligned.m64nNk16` of the product's halves, and the wait for them.
 ///
 /// Warp w of the four, whose first thread is a multiple of 128, gets rows 16 w to 16 w + 15:
 /// with g = lane / 4 and t = lane % 4 c[j] are C[g, 8j + 2t], C[g, 8j + 2t + 1], C[g + 8, 8j + 2t], C[g + 8, 8j + 2t + 1] of
@@ -127,7 +132,7 @@ pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut 
 
 /// As `product`, A in registers.
 macro_rules! product_of_rows {
-    ($shape:literal, $c:ident, $a:ident, $b:ident, $all:tt, [$($n:literal)*]) => {
+    ($shape:literal, $halves:literal, $c:ident, $a:ident, $b:ident, $all:tt, [$($n:literal)*]) => {
         asm!(
             "{{",
             ".reg .pred add;",
@@ -135,10 +140,10 @@ macro_rules! product_of_rows {
             "setp.ne.b32 add, 1, 0;",
             "mov.b64 right, {b};",
             "wgmma.fence.sync.aligned;",
-            product_of_rows!(@step $shape, $all, "{a0}, {a1}, {a2}, {a3}"),
-            product_of_rows!(@step $shape, $all, "{a4}, {a5}, {a6}, {a7}"),
-            product_of_rows!(@step $shape, $all, "{a8}, {a9}, {a10}, {a11}"),
-            product_of_rows!(@step $shape, $all, "{a12}, {a13}, {a14}, {a15}"),
+            product_of_rows!(@step $shape, $halves, $all, "{a0}, {a1}, {a2}, {a3}"),
+            product_of_rows!(@step $shape, $halves, $all, "{a4}, {a5}, {a6}, {a7}"),
+            product_of_rows!(@step $shape, $halves, $all, "{a8}, {a9}, {a10}, {a11}"),
+            product_of_rows!(@step $shape, $halves, $all, "{a12}, {a13}, {a14}, {a15}"),
             "wgmma.commit_group.sync.aligned;",
             "wgmma.wait_group.sync.aligned 0;",
             "}}",
@@ -153,12 +158,24 @@ macro_rules! product_of_rows {
             options(nomem, nostack, preserves_flags)
         )
     };
-    (@step $shape:literal, $all:tt, $a:literal) => {
+    (@step $shape:literal, $halves:literal, $all:tt, $a:literal) => {
         concat!(
-            "wgmma.mma_async.sync.aligned.m64n", $shape, "k16.f32.bf16.bf16 {{",
+            "wgmma.mma_async.sync.aligned.m64n", $shape, "k16.f32.", $halves, ".", $halves, " {{",
             product!(@registers $all),
             "}}, {{", $a, "}}, right, add, 1, 1, {across_b}; add.s64 right, right, {step_b};"
         )
+    };
+}
+
+macro_rules! rows_by_128 {
+    ($halves:literal, $c:ident, $a:ident, $b:ident) => {
+        product_of_rows!("128", $halves, $c, $a, $b, [
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+            32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+        ], [
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+            32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+        ])
     };
 }
 
@@ -170,12 +187,9 @@ pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4
     const { assert!(P::OCTETS == 16) };
     // SAFETY: as in `multiply`.
     unsafe {
-        product_of_rows!("128", c, a, b, [
-            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-            32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-        ], [
-            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-            32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-        ]);
+        match P::HALVES {
+            Halves::Bf16 => rows_by_128!("bf16", c, a, b),
+            Halves::Fp16 => rows_by_128!("f16", c, a, b),
+        }
     }
 }

@@ -3,8 +3,12 @@
 
 use std::panic::Location;
 
+use half::{bf16, f16};
+
 use crate::emulator::shared_access as memory;
 use crate::emulator::sync::{self, Operation};
+
+pub use crate::halves::Halves;
 
 /// An operand of [`multiply`] in shared memory, in tiles whose rows are 128 bytes, the octet q of row r at octet q ^ (r % 8).
 /// A plain handle.
@@ -34,23 +38,29 @@ impl Operand {
         operand(self.start + bytes, self.next)
     }
 
-    /// The two bf16 of one word: of row `row` (of B: column), summed indices k and k + 1 (k even), or where it is stored
+    /// The two halves of one word: of row `row` (of B: column), summed indices k and k + 1 (k even), or where it is stored
     /// `across` the summed index, of the even row `row` and the next one, summed index k. The octets of a row are permuted by
     /// the bits of its address, as the device does it.
-    fn pair(&self, across: bool, row: u32, k: u32, at: &'static Location<'static>) -> [f64; 2] {
+    fn pair<P: Product>(&self, across: bool, row: u32, k: u32, at: &'static Location<'static>) -> [f64; 2] {
         let (line, column) = if across { (k, row % 64) } else { (row, k) };
         let block = if across { row / 64 * self.next } else { 0 };
         let address = self.start + block + 128 * line + 2 * column;
         let word = memory::read_for_product((address ^ ((address >> 7) % 8 * 16)) / 4, at);
-        [word << 16, word & 0xffff_0000].map(|bits| f64::from(f32::from_bits(bits)))
+        numbers::<P>(word)
     }
 
     /// One row's (of B: column's) first `depth` elements.
-    fn row(&self, across: bool, row: u32, depth: u32, at: &'static Location<'static>) -> Vec<f64> {
+    fn row<P: Product>(
+        &self,
+        across: bool,
+        row: u32,
+        depth: u32,
+        at: &'static Location<'static>,
+    ) -> Vec<f64> {
         if across {
-            (0..depth).map(|k| self.pair(true, row & !1, k, at)[row as usize % 2]).collect()
+            (0..depth).map(|k| self.pair::<P>(true, row & !1, k, at)[row as usize % 2]).collect()
         } else {
-            (0..depth).step_by(2).flat_map(|k| self.pair(false, row, k, at)).collect()
+            (0..depth).step_by(2).flat_map(|k| self.pair::<P>(false, row, k, at)).collect()
         }
     }
 }
@@ -63,6 +73,8 @@ pub trait Product {
     const ACROSS_A: bool;
     /// Whether B is stored across the summed index, `[summed index, column]`, rather than `[column, summed index]`.
     const ACROSS_B: bool;
+    /// What A's and B's elements are.
+    const HALVES: Halves;
 }
 
 /// What this thread has written to shared memory, and the copies that it has waited for, become visible to products after
@@ -71,8 +83,16 @@ pub fn publish() {
     memory::publish();
 }
 
-/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in bf16: STEPS (2 or 4) times
-/// `wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16`, and the wait for them.
+/// A word's two halves, the lower first.
+fn numbers<P: Product>(word: u32) -> [f64; 2] {
+    [word as u16, (word >> 16) as u16].map(|bits| match P::HALVES {
+        Halves::Bf16 => bf16::from_bits(bits).into(),
+        Halves::Fp16 => f16::from_bits(bits).into(),
+    })
+}
+
+/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in f32: STEPS (2 or 4) times
+/// `wgmma.mma_async.sync.aligned.m64nNk16` of the product's halves, and the wait for them.
 ///
 /// Warp w of the four, whose first thread is a multiple of 128, gets rows 16 w to 16 w + 15:
 /// with g = lane / 4 and t = lane % 4 c[j] are C[g, 8j + 2t], C[g, 8j + 2t + 1], C[g + 8, 8j + 2t], C[g + 8, 8j + 2t + 1] of
@@ -88,7 +108,7 @@ pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut 
     sync::collective(Operation::GroupProduct, 0, &[a.start, a.next, b.start, b.next], at);
     let (warp, lane) = (crate::thread::warp() % 4, crate::thread::lane());
     let depth = 16 * STEPS as u32;
-    let rows = [0, 8].map(|high| a.row(P::ACROSS_A, 16 * warp + lane / 4 + high, depth, at));
+    let rows = [0, 8].map(|high| a.row::<P>(P::ACROSS_A, 16 * warp + lane / 4 + high, depth, at));
     add_products::<P>(&rows, b, c, at);
 }
 
@@ -103,10 +123,10 @@ fn add_products<P: Product>(
     for (j, c) in c.iter_mut().take(P::OCTETS).enumerate() {
         let column = 8 * j as u32 + 2 * (crate::thread::lane() % 4);
         let columns: [Vec<f64>; 2] = if P::ACROSS_B {
-            let pairs: Vec<[f64; 2]> = (0..depth).map(|k| b.pair(true, column, k, at)).collect();
+            let pairs: Vec<[f64; 2]> = (0..depth).map(|k| b.pair::<P>(true, column, k, at)).collect();
             [0, 1].map(|e| pairs.iter().map(|pair| pair[e]).collect())
         } else {
-            [0, 1].map(|e| b.row(false, column + e, depth, at))
+            [0, 1].map(|e| b.row::<P>(false, column + e, depth, at))
         };
         for (i, c) in c.iter_mut().enumerate() {
             let products = rows[i / 2].iter().zip(&columns[i % 2]).map(|(a, b)| a * b);
@@ -129,9 +149,7 @@ pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4
         for (t, words) in sync::quad(words, at).into_iter().enumerate() {
             for (i, word) in words.into_iter().enumerate() {
                 let k = 16 * step + 2 * t + 8 * (i / 2);
-                let [low, high] =
-                    [word << 16, word & 0xffff_0000].map(|bits| f64::from(f32::from_bits(bits)));
-                (rows[i % 2][k], rows[i % 2][k + 1]) = (low, high);
+                [rows[i % 2][k], rows[i % 2][k + 1]] = numbers::<P>(word);
             }
         }
     }

@@ -38,13 +38,14 @@ fn write(c: &[[f32; 4]; 16], to: &Out<f32>) {
 }
 
 macro_rules! products {
-    ($($name:ident $product:ident $across_a:literal $across_b:literal;)*) => { $(
+    ($($name:ident $product:ident $across_a:literal $across_b:literal $halves:ident;)*) => { $(
         struct $product;
 
         impl warpgroup::Product for $product {
             const OCTETS: usize = 16;
             const ACROSS_A: bool = $across_a;
             const ACROSS_B: bool = $across_b;
+            const HALVES: warpgroup::Halves = warpgroup::Halves::$halves;
         }
 
         #[kernel(block = 128, grid = 1, shared = 3 * A_BYTES, barriers = 1, mmas = 4, only = "sm_90a")]
@@ -62,10 +63,12 @@ macro_rules! products {
 }
 
 products! {
-    product_along AlongAlong false false;
-    product_across AcrossAcross true true;
-    product_along_across AlongAcross false true;
-    product_across_along AcrossAlong true false;
+    product_along AlongAlong false false Bf16;
+    product_across AcrossAcross true true Bf16;
+    product_along_across AlongAcross false true Bf16;
+    product_across_along AcrossAlong true false Bf16;
+    product_fp16 AlongFp16 false false Fp16;
+    product_across_fp16 AcrossFp16 true true Fp16;
 }
 
 #[kernel(block = 128, grid = 1, shared = 3 * A_BYTES, barriers = 1, mmas = 4, only = "sm_90a")]
@@ -96,11 +99,20 @@ fn b(k: usize, column: usize) -> f32 {
 
 /// A matrix as rows of 64 bf16, two a word, blocks of 64 columns behind each other.
 fn words(rows: usize, columns: usize, at: impl Fn(usize, usize) -> f32) -> HostBuf<u32> {
+    words_of(rows, columns, |row, column| at(row, column).to_bits() >> 16)
+}
+
+/// The same of fp16.
+fn fp16_words(rows: usize, columns: usize, at: impl Fn(usize, usize) -> f32) -> HostBuf<u32> {
+    words_of(rows, columns, |row, column| half::f16::from_f32(at(row, column)).to_bits().into())
+}
+
+fn words_of(rows: usize, columns: usize, bits: impl Fn(usize, usize) -> u32) -> HostBuf<u32> {
     let mut out = Vec::new();
     for block in 0..columns / 64 {
         for row in 0..rows {
             for pair in 0..32 {
-                let half = |e: usize| at(row, 64 * block + 2 * pair + e).to_bits() >> 16;
+                let half = |e: usize| bits(row, 64 * block + 2 * pair + e);
                 out.push(half(0) | half(1) << 16);
             }
         }
@@ -132,6 +144,14 @@ fn operands_are_stored_along_or_across_the_summed_index() {
     check(&out);
     let out = c();
     passes(&ProductAcrossAlong { a: across.0.buf().into(), b: along.1.buf().into(), c: out.buf().into() });
+    check(&out);
+    let out = c();
+    let (a16, b16) = (fp16_words(M, K, a), fp16_words(N, K, |column, k| b(k, column)));
+    passes(&ProductFp16 { a: a16.buf().into(), b: b16.buf().into(), c: out.buf().into() });
+    check(&out);
+    let out = c();
+    let (a16, b16) = (fp16_words(K, M, |k, row| a(row, k)), fp16_words(K, N, b));
+    passes(&ProductAcrossFp16 { a: a16.buf().into(), b: b16.buf().into(), c: out.buf().into() });
     check(&out);
     let out = c();
     passes(&ProductOfRows { a: along.0.buf().into(), b: along.1.buf().into(), c: out.buf().into() });

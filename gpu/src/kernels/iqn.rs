@@ -25,9 +25,10 @@
 //! operands of the six products (not the loss or dh); bias gradients sum the rounded operands. Sizes: see [`TileSize`];
 //! [`choose`] picks one. `iqn_pack_*` of the weights come first (`half` for `bf16`), `iqn_reduce_*` last.
 //!
-//! `iqn_*_group_*` do what the kernels without the word do, for bf16 and the two smaller sizes, by the tensor-core
+//! `iqn_*_group_*` do what the kernels without the word do, for bf16 and for tf32 and the two smaller sizes, by the tensor-core
 //! instruction of warpgroups (see `group`), which only GPUs of compute capability 9.0 have: the image of target sm_90a holds
-//! them beside the others. They take the same packed weights; their planes are as large, in an order of their own. The two
+//! them beside the others. In place of tf32 they have `fp16`, which has its significant bits, see `group`. Those of bf16 take
+//! the same packed weights as `half`; planes are as large, in an order of their own. The two kinds
 //! add a product's terms in different orders: their results differ by f32's rounding, and by the operands that it tips over.
 
 use cuda_std::prelude::*;
@@ -62,11 +63,11 @@ use bf16::Bf16;
 use forward::{Head, Taus};
 use fp32::Fp32;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
-use group::Bf16Groups;
+use group::{Bf16Groups, Fp16Groups};
 use loss::Loss;
 use product::Tf32;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
-use size::{GroupMedium, GroupSmall};
+use size::{Fp16Medium, Fp16Small, GroupMedium, GroupSmall};
 use size::{HalfLarge, HalfMedium, HalfSmall, Large, Medium, Small};
 use target::Target;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -82,11 +83,12 @@ pub use size::{MAX_BRANCHES, MAX_OUTPUTS, MAX_QUANTILES};
 pub use target::{GATHER, SELECT, SELECT_AND_GATHER};
 
 macro_rules! pack_kernels {
-    ($($name:ident $launch:ident $size:ident;)*) => { $(
+    ($($name:ident $launch:ident $size:ident $(only $only:literal)?;)*) => { $(
         /// Wc [H2, E], Wh [Hq, H2] and Wo [A, Hq] in the order of the size's tiles, rounded; see `pack`.
         #[kernel(
             block = pack::THREADS,
             grid = launch::packed::<$size>(trunk, outputs).div_ceil(pack::THREADS as u64) as u32,
+            $(only = $only,)?
             requires(
                 launch::head_size::<$size>(trunk, cosines, hidden, outputs),
                 launch::rounding_fits::<$size>(rounding),
@@ -450,6 +452,8 @@ pack_kernels! {
     iqn_pack_half_small IqnPackHalfSmall HalfSmall;
     iqn_pack_half_medium IqnPackHalfMedium HalfMedium;
     iqn_pack_half_large IqnPackHalfLarge HalfLarge;
+    iqn_pack_fp16_small IqnPackFp16Small Fp16Small only "sm_90a";
+    iqn_pack_fp16_medium IqnPackFp16Medium Fp16Medium only "sm_90a";
 }
 
 target_kernels! {
@@ -464,6 +468,8 @@ target_kernels! {
     iqn_target_bf16_large IqnTargetBf16Large Bf16 HalfLarge Large IqnPackHalfLarge;
     iqn_target_bf16_group_small IqnTargetBf16GroupSmall Bf16Groups GroupSmall Small IqnPackHalfSmall only "sm_90a";
     iqn_target_bf16_group_medium IqnTargetBf16GroupMedium Bf16Groups GroupMedium Medium IqnPackHalfMedium only "sm_90a";
+    iqn_target_fp16_group_small IqnTargetFp16GroupSmall Fp16Groups Fp16Small Small IqnPackFp16Small only "sm_90a";
+    iqn_target_fp16_group_medium IqnTargetFp16GroupMedium Fp16Groups Fp16Medium Medium IqnPackFp16Medium only "sm_90a";
 }
 
 loss_kernels! {
@@ -479,6 +485,10 @@ loss_kernels! {
     iqn_loss_bf16_group_small IqnLossBf16GroupSmall Bf16Groups GroupSmall Small IqnPackHalfSmall IqnReduceGroupSmall
         only "sm_90a";
     iqn_loss_bf16_group_medium IqnLossBf16GroupMedium Bf16Groups GroupMedium Medium IqnPackHalfMedium IqnReduceGroupMedium
+        only "sm_90a";
+    iqn_loss_fp16_group_small IqnLossFp16GroupSmall Fp16Groups Fp16Small Small IqnPackFp16Small IqnReduceGroupSmall
+        only "sm_90a";
+    iqn_loss_fp16_group_medium IqnLossFp16GroupMedium Fp16Groups Fp16Medium Medium IqnPackFp16Medium IqnReduceGroupMedium
         only "sm_90a";
 }
 

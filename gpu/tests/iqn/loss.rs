@@ -183,6 +183,12 @@ all! {
     bf16_group_medium_odd: IqnLossBf16GroupMedium, Bf16, ODD, 1;
     bf16_group_medium_unaligned: IqnLossBf16GroupMedium, Bf16, UNALIGNED, 1;
     bf16_group_medium_wide: IqnLossBf16GroupMedium, Bf16, WIDE, 1;
+    fp16_group_small_odd: IqnLossFp16GroupSmall, Tf32, ODD, 4;
+    fp16_group_small_unaligned: IqnLossFp16GroupSmall, Tf32, UNALIGNED, 2;
+    fp16_group_small_defaults: IqnLossFp16GroupSmall, Tf32, DEFAULTS, 1;
+    fp16_group_small_many_outputs: IqnLossFp16GroupSmall, Tf32, MANY_OUTPUTS, 132;
+    fp16_group_medium_unaligned: IqnLossFp16GroupMedium, Tf32, UNALIGNED, 1;
+    fp16_group_medium_wide: IqnLossFp16GroupMedium, Tf32, WIDE, 1;
 }
 
 fn small(case: &Case, blocks: u32, draw: Draw, seed: u64) -> Losses {

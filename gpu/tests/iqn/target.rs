@@ -148,6 +148,9 @@ all! {
     bf16_group_small_defaults: IqnTargetBf16GroupSmall, Bf16, DEFAULTS, 2;
     bf16_group_small_many_outputs: IqnTargetBf16GroupSmall, Bf16, MANY_OUTPUTS, 2;
     bf16_group_medium_wide: IqnTargetBf16GroupMedium, Bf16, WIDE, 1;
+    fp16_group_small_odd: IqnTargetFp16GroupSmall, Tf32, ODD, 1;
+    fp16_group_small_defaults: IqnTargetFp16GroupSmall, Tf32, DEFAULTS, 2;
+    fp16_group_medium_wide: IqnTargetFp16GroupMedium, Tf32, WIDE, 1;
     bf16_group_medium_unaligned: IqnTargetBf16GroupMedium, Bf16, UNALIGNED, 1;
 }
 

@@ -64,11 +64,12 @@ fn kernel_shape(shape: &StepShape) -> Shape {
     }
 }
 
-fn arithmetic(shape: &StepShape) -> Arithmetic {
+/// What the precision's kernels may compute in: which of two depends on the image that is loaded.
+fn arithmetics(shape: &StepShape) -> &'static [Arithmetic] {
     match shape.precision {
-        Precision::Fp32 => Arithmetic::Fp32,
-        Precision::Tf32 => Arithmetic::Tf32,
-        Precision::Bf16 => Arithmetic::Bf16,
+        Precision::Fp32 => &[Arithmetic::Fp32],
+        Precision::Tf32 => &[Arithmetic::Tf32, Arithmetic::Fp16],
+        Precision::Bf16 => &[Arithmetic::Bf16],
     }
 }
 
@@ -83,20 +84,24 @@ fn tile(shape: &StepShape) -> Result<TileSize, ExecError> {
 /// Most blocks of the loss kernel. In bf16 a small batch's tiles would fill every multiprocessor once: with two tiles one
 /// after the other on half of them, the rest of the step runs on the other half at the same time. Measured on P1: 282 us a
 /// step where 290 (docs/BENCHMARKS.md); in tf32 there is no such gain.
-fn loss_blocks(shape: &StepShape) -> Result<u32, ExecError> {
-    let (s, of) = (kernel_shape(shape), arithmetic(shape));
+fn loss_blocks(shape: &StepShape, of: Arithmetic) -> Result<u32, ExecError> {
+    let s = kernel_shape(shape);
     let tiles = tile(shape)?.blocks(of, s.batch, s.quantiles, u32::MAX);
-    Ok(if of == Arithmetic::Bf16 && tiles <= BLOCKS { BLOCKS / 2 } else { BLOCKS })
+    let halves = matches!(of, Arithmetic::Bf16 | Arithmetic::Fp16);
+    Ok(if halves && tiles <= BLOCKS { BLOCKS / 2 } else { BLOCKS })
 }
 
 impl IqnBuffers {
     /// Allocates.
     pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
         let (b, c, s) = (shape.batch, &shape.parts.iqn, kernel_shape(shape));
-        let (tile, of) = (tile(shape)?, arithmetic(shape));
-        let planes = tile.blocks(of, s.batch, s.quantiles, loss_blocks(shape)?) as usize
-            * tile.plane(of, s.trunk, s.outputs);
-        let packed = tile.packed(of, s.trunk, s.outputs);
+        let tile = tile(shape)?;
+        let (mut planes, mut packed) = (0, 0);
+        for &of in arithmetics(shape) {
+            let blocks = tile.blocks(of, s.batch, s.quantiles, loss_blocks(shape, of)?) as usize;
+            planes = planes.max(blocks * tile.plane(of, s.trunk, s.outputs));
+            packed = packed.max(tile.packed(of, s.trunk, s.outputs));
+        }
         Ok(Self {
             taus: memory.alloc("iqn.taus", b * c.samples)?,
             target_taus: memory.alloc("iqn.target_taus", b * c.target_samples)?,
@@ -138,22 +143,35 @@ enum Kernels {
     Tf32,
     Bf16,
     /// In bf16, by warpgroups.
-    Groups,
+    Bf16Groups,
+    /// In fp16, by warpgroups: tf32's.
+    Fp16Groups,
 }
 
-/// The precision's kernels; in bf16 those of warpgroups where the size and the loaded image have them.
-fn kernels<E: Exec>(exec: &E, shape: &StepShape) -> Result<Kernels, ExecError> {
-    Ok(match shape.precision {
-        Precision::Fp32 => Kernels::Fp32,
-        Precision::Tf32 => Kernels::Tf32,
-        Precision::Bf16 => {
-            let groups = match tile(shape)? {
-                TileSize::Small => exec.has(&iqn::IqnLossBf16GroupSmall::DECL),
-                TileSize::Medium => exec.has(&iqn::IqnLossBf16GroupMedium::DECL),
-                TileSize::Large => false,
-            };
-            if groups { Kernels::Groups } else { Kernels::Bf16 }
+impl Kernels {
+    fn arithmetic(self) -> Arithmetic {
+        match self {
+            Kernels::Fp32 => Arithmetic::Fp32,
+            Kernels::Tf32 => Arithmetic::Tf32,
+            Kernels::Bf16 | Kernels::Bf16Groups => Arithmetic::Bf16,
+            Kernels::Fp16Groups => Arithmetic::Fp16,
         }
+    }
+}
+
+/// The precision's kernels: those of warpgroups where the size and the loaded image have them.
+fn kernels<E: Exec>(exec: &E, shape: &StepShape) -> Result<Kernels, ExecError> {
+    let groups = match tile(shape)? {
+        TileSize::Small => exec.has(&iqn::IqnLossBf16GroupSmall::DECL),
+        TileSize::Medium => exec.has(&iqn::IqnLossBf16GroupMedium::DECL),
+        TileSize::Large => false,
+    };
+    Ok(match (shape.precision, groups) {
+        (Precision::Fp32, _) => Kernels::Fp32,
+        (Precision::Tf32, false) => Kernels::Tf32,
+        (Precision::Tf32, true) => Kernels::Fp16Groups,
+        (Precision::Bf16, false) => Kernels::Bf16,
+        (Precision::Bf16, true) => Kernels::Bf16Groups,
     })
 }
 
@@ -191,7 +209,8 @@ macro_rules! by_loss {
             Fp32 => [IqnLossFp32Small, IqnLossFp32Medium, IqnLossFp32Large];
             Tf32 => [IqnLossTf32Small, IqnLossTf32Medium, IqnLossTf32Large];
             Bf16 => [IqnLossBf16Small, IqnLossBf16Medium, IqnLossBf16Large];
-            Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
+            Bf16Groups => [IqnLossBf16GroupSmall, IqnLossBf16GroupMedium, IqnLossBf16Large];
+            Fp16Groups => [IqnLossFp16GroupSmall, IqnLossFp16GroupMedium, IqnLossTf32Large];
         }, |$kernel| $launch)
     };
 }
@@ -206,8 +225,8 @@ pub fn pack<E: Exec>(
     let p = &b.parameters;
     for (flat, packed) in [(p.target, buffers.target_packed), (p.online, buffers.packed)] {
         let [cos_weight, _, hid_weight, _, out_weight, _] = tensors(shape, flat);
-        let arguments =
-            PackArguments { arithmetic: arithmetic(shape), cos_weight, hid_weight, out_weight, packed };
+        let arithmetic = kernels(exec, shape)?.arithmetic();
+        let arguments = PackArguments { arithmetic, cos_weight, hid_weight, out_weight, packed };
         by_loss!(exec, shape, |K| {
             let pack = <K as LossKernel>::Pack::new(&kernel_shape(shape), &arguments);
             exec.launch(Lane::IQN, &pack)
@@ -226,7 +245,8 @@ fn target<E: Exec>(
         Fp32 => [IqnTargetFp32Small, IqnTargetFp32Medium, IqnTargetFp32Large];
         Tf32 => [IqnTargetTf32Small, IqnTargetTf32Medium, IqnTargetTf32Large];
         Bf16 => [IqnTargetBf16Small, IqnTargetBf16Medium, IqnTargetBf16Large];
-        Groups => [IqnTargetBf16GroupSmall, IqnTargetBf16GroupMedium, IqnTargetBf16Large];
+        Bf16Groups => [IqnTargetBf16GroupSmall, IqnTargetBf16GroupMedium, IqnTargetBf16Large];
+        Fp16Groups => [IqnTargetFp16GroupSmall, IqnTargetFp16GroupMedium, IqnTargetTf32Large];
     }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), head, arguments)))
 }
 
@@ -275,7 +295,7 @@ pub fn loss<E: Exec>(
     let loss = LossArguments {
         kappa: shape.parts.iqn.kappa,
         draw,
-        blocks: loss_blocks(shape)?,
+        blocks: loss_blocks(shape, kernels(exec, shape)?.arithmetic())?,
         seed: shape.seed,
         clock_words: b.clock,
         taus: buffers.taus,
@@ -324,7 +344,7 @@ pub fn trunk<E: Exec>(
     )?;
 
     let arguments = ReduceArguments {
-        blocks: loss_blocks(shape)?,
+        blocks: loss_blocks(shape, kernels(exec, shape)?.arithmetic())?,
         planes: buffers.planes,
         gradients: tensors(shape, b.parameters.grad),
     };

@@ -44,6 +44,51 @@ pub fn bf16_pair(low: f32, high: f32) -> u32 {
     }
 }
 
+/// The nearest fp16 of two numbers, the first in the lower half. What is larger than 65504 becomes infinite.
+#[inline(always)]
+pub fn fp16_pair(low: f32, high: f32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let pair: u32;
+        // SAFETY: computes from its operands alone.
+        unsafe {
+            asm!("cvt.rn.f16x2.f32 {}, {}, {};", out(reg32) pair, in(reg32) high, in(reg32) low,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        pair
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let bits = |value: f32| u32::from(half::f16::from_f32(value).to_bits());
+        bits(low) | bits(high) << 16
+    }
+}
+
+/// The two numbers of [`fp16_pair`].
+#[inline(always)]
+pub fn of_fp16_pair(pair: u32) -> [f32; 2] {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let (low, high): (f32, f32);
+        // SAFETY: computes from its operand alone.
+        unsafe {
+            asm!(
+                "{{",
+                ".reg .b16 low, high;",
+                "mov.b32 {{low, high}}, {pair};",
+                "cvt.f32.f16 {low}, low;",
+                "cvt.f32.f16 {high}, high;",
+                "}}",
+                pair = in(reg32) pair, low = out(reg32) low, high = out(reg32) high,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        [low, high]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    [pair as u16, (pair >> 16) as u16].map(|bits| half::f16::from_bits(bits).to_f32())
+}
+
 /// Rounds the lowest `BITS` bits of the mantissa away. A number that rounds up beyond the largest becomes infinite.
 #[cfg(not(all(target_arch = "nvptx64", target_feature = "sm_90")))]
 #[inline(always)]
@@ -72,6 +117,12 @@ mod tests {
             let pair = bf16_pair(value, 1.0);
             assert_eq!(f64::from(f32::from_bits(pair << 16)), Rounding::Bf16.apply(value), "{value:e}");
             assert_eq!(pair >> 16, 0x3f80);
+            if (2f32.powi(-14)..65504.0).contains(&value.abs()) {
+                // With all its bits, a half is what tf32 is.
+                let pair = fp16_pair(value, 1.0);
+                assert_eq!(f64::from(of_fp16_pair(pair)[0]), Rounding::Tf32.apply(value), "{value:e}");
+                assert_eq!(pair >> 16, 0x3c00);
+            }
         }
     }
 
@@ -81,9 +132,12 @@ mod tests {
         assert_eq!([0.5, 1.5, 2.5, 0.501, 0.499].map(|s| steps(1.0 + s / 1024.0)), [0.0, 2.0, 2.0, 1.0, 0.0]);
         assert_eq!(tf32(f32::INFINITY), 0x7f80_0000);
         assert_eq!(tf32(f32::MAX), 0x7f80_0000);
+        assert_eq!(of_fp16_pair(fp16_pair(65519.0, 65520.0)), [65504.0, f32::INFINITY]);
+        assert_eq!(of_fp16_pair(fp16_pair(-1e9, 1.4 * 2f32.powi(-24))), [f32::NEG_INFINITY, 2f32.powi(-24)]);
         for nan in [0x7fff_ffff, 0x7f80_0001, 0xffff_ffff] {
             assert!(f32::from_bits(tf32(f32::from_bits(nan))).is_nan());
             assert!(f32::from_bits(bf16_pair(f32::from_bits(nan), 0.0) << 16).is_nan());
+            assert!(of_fp16_pair(fp16_pair(f32::from_bits(nan), 0.0))[0].is_nan());
         }
     }
 }

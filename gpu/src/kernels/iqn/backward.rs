@@ -34,7 +34,12 @@ pub fn run<E: Arithmetic, S: Size>(
     first: bool,
 ) {
     let plane = Plane::new::<S>(head.trunk, head.outputs);
-    let sums = Sums { planes: loss.planes, start: thread::block_idx() * plane.len, first };
+    let sums = Sums {
+        planes: loss.planes,
+        start: thread::block_idx() * plane.len,
+        first,
+        unit: loss.unit(head.batch),
+    };
     let groups = head.output_groups();
     let mut du = ZERO;
     let mut outputs = 0;

@@ -98,7 +98,7 @@ pub fn ready<S: Size>() {
 pub fn write_constants<S: Size>(split: &Split) {
     let index = thread::thread_idx();
     if S::GROUPS && index < Memory::<S>::words(8 * 64) {
-        Memory::<S>::ones().set(index, 0x3f80_3f80);
+        Memory::<S>::ones().set(index, S::ELEMENTS.ones());
     }
     if index < S::CHUNK / 2 {
         let (odd, quad) = (index / (S::CHUNK / 4), index % (S::CHUNK / 4));

@@ -1,7 +1,13 @@
-//! The products in bf16 by warpgroups: `wgmma`, which reads both operands from shared memory; see `product`.
+//! The products of halves by warpgroups: `wgmma`, which reads both operands from shared memory; see `product`.
 //!
-//! Operands and the place of each element of C in the lanes are those of [`super::bf16::Bf16`]; sums are added in
-//! another order, so results differ from it by f32's rounding.
+//! Where operands and each element of C lie is as in [`super::bf16::Bf16`]; sums are added in another order, so that results in
+//! bf16 differ from it by f32's rounding.
+//!
+//! In fp16 they stand for tf32, of which `wgmma` would want every operand along the summed index: half of the six products
+//! have one across it. A half has tf32's significant bits, half of its bytes, and twice its rate; what it lacks is range. The
+//! gradients are therefore multiplied by a power of two (`Loss::scale`); cosines, activations and weights are
+//! far from 2^-14, below which bits are lost, or so small beside the others that their loss is none; what exceeds 65504
+//! becomes infinite, so that the step is one with a gradient that is not finite: never a wrong number.
 
 use core::marker::PhantomData;
 
@@ -12,25 +18,55 @@ use super::memory::Memory;
 use super::product::{Arithmetic, Fragments, RowSums, Summing, ZERO, multiply};
 use super::size::{Embed, Hide, Part, Place, Size, Split};
 use super::tile::{AlongK, Order, Tile, opaque};
-use crate::kernels::gemm::round;
 
-/// Tensor cores in bf16, a warpgroup at a time: operands are rounded when they are stored, two a word; products exact,
-/// sums in f32.
-pub struct Bf16Groups;
+/// Tensor cores, a warpgroup at a time: operands are rounded when they are stored, two a word; products exact, sums in f32.
+pub struct Groups<F>(PhantomData<F>);
+/// In bf16.
+pub type Bf16Groups = Groups<InBf16>;
+/// In fp16.
+pub type Fp16Groups = Groups<InFp16>;
+
+/// A format of operands.
+pub trait Format {
+    /// As the products know it.
+    const HALVES: warpgroup::Halves;
+    /// As the host knows it.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const KIND: super::launch::Arithmetic;
+}
+
+/// bf16.
+pub struct InBf16;
+/// fp16.
+pub struct InFp16;
+
+impl Format for InBf16 {
+    const HALVES: warpgroup::Halves = warpgroup::Halves::Bf16;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const KIND: super::launch::Arithmetic = super::launch::Arithmetic::Bf16;
+}
+
+impl Format for InFp16 {
+    const HALVES: warpgroup::Halves = warpgroup::Halves::Fp16;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const KIND: super::launch::Arithmetic = super::launch::Arithmetic::Fp16;
+}
 
 /// A share `P` of C from operands stored as `A` and `B`.
-struct Share<P, A, B>(PhantomData<(P, A, B)>);
+struct Share<F, P, A, B>(PhantomData<(F, P, A, B)>);
 
-impl<P: Part, A: Order, B: Order> warpgroup::Product for Share<P, A, B> {
+impl<F: Format, P: Part, A: Order, B: Order> warpgroup::Product for Share<F, P, A, B> {
+    const HALVES: warpgroup::Halves = F::HALVES;
     const OCTETS: usize = P::TN;
     const ACROSS_A: bool = !A::ALONG_K;
     const ACROSS_B: bool = !B::ALONG_K;
 }
 
 /// The sums of A's rows, as a product with eight columns of ones.
-struct RowsOf<A>(PhantomData<A>);
+struct RowsOf<F, A>(PhantomData<(F, A)>);
 
-impl<A: Order> warpgroup::Product for RowsOf<A> {
+impl<F: Format, A: Order> warpgroup::Product for RowsOf<F, A> {
+    const HALVES: warpgroup::Halves = F::HALVES;
     const OCTETS: usize = 1;
     const ACROSS_A: bool = !A::ALONG_K;
     const ACROSS_B: bool = false;
@@ -42,9 +78,10 @@ pub fn group<P: Part>() -> u32 {
     opaque(thread::warp()) % (P::THREADS / 32) / 4
 }
 
-impl Arithmetic for Bf16Groups {
+impl<F: Format> Arithmetic for Groups<F> {
+    const SCALED: bool = matches!(F::HALVES, warpgroup::Halves::Fp16);
     #[cfg(not(target_arch = "nvptx64"))]
-    const KIND: super::launch::Arithmetic = super::launch::Arithmetic::Bf16;
+    const KIND: super::launch::Arithmetic = F::KIND;
     #[cfg(not(target_arch = "nvptx64"))]
     const MMA_DEPTH: u32 = 16;
     #[cfg(not(target_arch = "nvptx64"))]
@@ -66,13 +103,13 @@ impl Arithmetic for Bf16Groups {
         let (mut right, right_step) = b.operand::<B>(column / 8);
         let mut k = 0;
         while k + 64 <= depth {
-            warpgroup::multiply::<Share<P, A, B>, 4>(left, right, c);
+            warpgroup::multiply::<Share<F, P, A, B>, 4>(left, right, c);
             left = left.advance(left_step);
             right = right.advance(right_step);
             k += 64;
         }
         if k < depth {
-            warpgroup::multiply::<Share<P, A, B>, 2>(left, right, c);
+            warpgroup::multiply::<Share<F, P, A, B>, 2>(left, right, c);
         }
         if U::ON && sum {
             Self::sum_rows::<P, A>(a, row / 8, depth, sums);
@@ -87,7 +124,7 @@ impl Arithmetic for Bf16Groups {
         let mut whole = ZERO;
         let mut k = 0;
         while k < depth {
-            warpgroup::multiply::<RowsOf<A>, 4>(left, ones, &mut whole);
+            warpgroup::multiply::<RowsOf<F, A>, 4>(left, ones, &mut whole);
             left = left.advance(step);
             k += 64;
         }
@@ -99,7 +136,7 @@ impl Arithmetic for Bf16Groups {
     fn multiply_rows<P: Part>(a: &[[u32; 4]; 4], b: Tile, c: &mut Fragments) {
         let (_, column) = P::group_place(group::<P>());
         let (right, _) = b.operand::<AlongK>(column / 8);
-        warpgroup::multiply_rows::<Share<P, AlongK, AlongK>>(a, right, c);
+        warpgroup::multiply_rows::<Share<F, P, AlongK, AlongK>>(a, right, c);
     }
 
     type Kept = ();
@@ -168,8 +205,8 @@ impl Head {
         unroll8!(j < 8 => {
             let (p, octet) = (phi[j], j as u32);
             let (upper, lower) = (trunk.get2(samples[0], column, octet), trunk.get2(samples[1], column, octet));
-            x[j / 2][2 * (j % 2)] = round::bf16_pair(upper[0] * p[0], upper[1] * p[1]);
-            x[j / 2][2 * (j % 2) + 1] = round::bf16_pair(lower[0] * p[2], lower[1] * p[3]);
+            x[j / 2][2 * (j % 2)] = S::ELEMENTS.pair(upper[0] * p[0], upper[1] * p[1]);
+            x[j / 2][2 * (j % 2) + 1] = S::ELEMENTS.pair(lower[0] * p[2], lower[1] * p[3]);
         });
         x
     }

@@ -10,6 +10,7 @@ use super::size::{
     Embed, GradEmbed, GradHide, GradOut, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Hide,
     Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, OUTPUTS, Part, Quantiles, Size, Small, Split,
 };
+use super::tile::Elements;
 use crate::action;
 
 /// Arithmetic of the products.
@@ -21,6 +22,8 @@ pub enum Arithmetic {
     Tf32,
     /// bf16 on the tensor cores.
     Bf16,
+    /// fp16 on the tensor cores, with tf32's significant bits: tf32 by warpgroups, see `group`. There is no large size.
+    Fp16,
 }
 
 /// Most trunk features.
@@ -55,9 +58,9 @@ pub fn choose(hidden: u32, cosines: u32) -> Option<TileSize> {
 macro_rules! by_type {
     ($size:expr, $arithmetic:expr, $function:ident($($argument:expr),*)) => {
         match ($size, $arithmetic) {
-            (TileSize::Small, Arithmetic::Bf16) => $function::<HalfSmall>($($argument),*),
-            (TileSize::Medium, Arithmetic::Bf16) => $function::<HalfMedium>($($argument),*),
-            (TileSize::Large, Arithmetic::Bf16) => $function::<HalfLarge>($($argument),*),
+            (TileSize::Small, Arithmetic::Bf16 | Arithmetic::Fp16) => $function::<HalfSmall>($($argument),*),
+            (TileSize::Medium, Arithmetic::Bf16 | Arithmetic::Fp16) => $function::<HalfMedium>($($argument),*),
+            (TileSize::Large, Arithmetic::Bf16 | Arithmetic::Fp16) => $function::<HalfLarge>($($argument),*),
             (TileSize::Small, _) => $function::<Small>($($argument),*),
             (TileSize::Medium, _) => $function::<Medium>($($argument),*),
             (TileSize::Large, _) => $function::<Large>($($argument),*),
@@ -151,6 +154,7 @@ impl PackArguments {
             Arithmetic::Fp32 => pack::FP32,
             Arithmetic::Tf32 => pack::TF32,
             Arithmetic::Bf16 => pack::BF16,
+            Arithmetic::Fp16 => pack::FP16,
         }
     }
 }
@@ -286,7 +290,11 @@ pub fn packed<S: Size>(trunk: u32, outputs: u32) -> u64 {
 
 /// Whether a rounding is the size's.
 pub fn rounding_fits<S: Size>(rounding: u32) -> bool {
-    if S::HALF { rounding == pack::BF16 } else { rounding == pack::FP32 || rounding == pack::TF32 }
+    match S::ELEMENTS {
+        Elements::Single => rounding == pack::FP32 || rounding == pack::TF32,
+        Elements::Bf16 => rounding == pack::BF16,
+        Elements::Fp16 => rounding == pack::FP16,
+    }
 }
 
 /// Whether the size's kernels can do the head.

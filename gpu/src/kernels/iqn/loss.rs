@@ -90,6 +90,25 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
 }
 
 impl Loss {
+    /// What dz, and all that follows from it, is multiplied with where operands are fp16: a power of two, from 16 B D up to
+    /// twice that. Then dz is a weight times at most 16 to 32, whatever the batch, and neither of a half's ends is near.
+    #[inline(always)]
+    fn scale(&self, batch: u32) -> f32 {
+        f32::from_bits((127 + self.exponent(batch)) << 23)
+    }
+
+    /// The inverse of [`Loss::scale`], with which sums are multiplied when they leave the block.
+    #[inline(always)]
+    pub fn unit(&self, batch: u32) -> f32 {
+        f32::from_bits((127 - self.exponent(batch)) << 23)
+    }
+
+    /// The exponent of the scale: 4 to 36.
+    #[inline(always)]
+    fn exponent(&self, batch: u32) -> u32 {
+        4 + 32 - (batch * self.branches - 1).leading_zeros()
+    }
+
     /// r + discount * next for the tile's samples, to shared memory.
     #[inline(always)]
     fn write_targets<S: Size>(&self, place: &Place) {
@@ -169,6 +188,9 @@ impl Loss {
                 let weight = self.weights.get(place.first + sample) / (batch * self.branches) as f32;
                 loss /= mean;
                 slope *= -weight / mean;
+                if S::SCALED {
+                    slope *= self.scale(batch);
+                }
             }
             items.set(item, slope);
             items.set(S::ROWS * MAX_BRANCHES + item, loss);

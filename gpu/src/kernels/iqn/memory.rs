@@ -6,15 +6,15 @@ use cuda_std::prelude::*;
 
 use super::group::x_in_registers;
 use super::size::{
-    GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Large, MAX_BRANCHES, MAX_OUTPUTS,
-    MAX_QUANTILES, Medium, OUTPUTS, Size, Small,
+    Fp16Medium, Fp16Small, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Large, MAX_BRANCHES,
+    MAX_OUTPUTS, MAX_QUANTILES, Medium, OUTPUTS, Size, Small,
 };
-use super::tile::Tile;
+use super::tile::{Elements, Tile};
 
 /// A block's shared memory.
 pub struct Memory<S>(PhantomData<S>);
 
-/// Columns of the tile of dz: a row of a bf16 tile has whole 128 bytes.
+/// Columns of the tile of dz: a row of a tile of halves has whole 128 bytes.
 const fn gradient_columns(half: bool) -> u32 {
     if half { 64 } else { OUTPUTS }
 }
@@ -51,7 +51,7 @@ impl<S: Size> Memory<S> {
     }
 
     const fn tile(first: u32, rows: u32, width: u32) -> Tile {
-        Tile { start: 4 * first, rows, width, permuted: true, half: S::HALF }
+        Tile { start: 4 * first, rows, width, permuted: true, elements: S::ELEMENTS }
     }
 
     /// u1, later du1 [rows, hidden].
@@ -76,7 +76,7 @@ impl<S: Size> Memory<S> {
 
     /// z [rows, outputs] in f32, of up to [`OUTPUTS`] outputs, where d phi will be.
     pub const fn outputs() -> Tile {
-        Tile { start: 4 * Self::D, rows: S::ROWS, width: OUTPUTS, permuted: true, half: false }
+        Tile { start: 4 * Self::D, rows: S::ROWS, width: OUTPUTS, permuted: true, elements: Elements::Single }
     }
 
     /// dz [rows, outputs], in z's place.
@@ -84,9 +84,15 @@ impl<S: Size> Memory<S> {
         Self::tile(Self::D, S::ROWS, gradient_columns(S::HALF))
     }
 
-    /// dx * phi [rows, chunk] in f32, where x has been; in bf16 x and d phi.
+    /// dx * phi [rows, chunk] in f32, where x has been; of halves x and d phi.
     pub const fn products() -> Tile {
-        Tile { start: 4 * Self::X, rows: S::ROWS, width: S::CHUNK, permuted: true, half: false }
+        Tile {
+            start: 4 * Self::X,
+            rows: S::ROWS,
+            width: S::CHUNK,
+            permuted: true,
+            elements: Elements::Single,
+        }
     }
 
     /// A chunk of the cosine layer's weight [chunk, cosines].
@@ -137,7 +143,7 @@ impl<S: Size> Memory<S> {
         let rows = Self::TRUNK_ROWS;
         let start = 4 * (Self::TRUNK + odd * rows * S::CHUNK);
         // In order: what lanes read at once is mostly one row, or few.
-        Tile { start, rows, width: S::CHUNK, permuted: false, half: false }
+        Tile { start, rows, width: S::CHUNK, permuted: false, elements: Elements::Single }
     }
 
     /// Targets [samples, branches, target quantiles], where x is at other times.
@@ -187,7 +193,7 @@ const fn fits<S: Size>() {
     // The items' place holds the warps' sums, and warpgroups' tiles begin at whole 1,024 bytes.
     assert!(2 * S::ROWS * MAX_BRANCHES >= S::ROWS / 16 * S::CHUNK);
     assert!(!S::GROUPS || (S::ROWS.is_multiple_of(64) && (4 * Memory::<S>::ONES).is_multiple_of(1024)));
-    // Rows of a bf16 tile are whole 128 bytes.
+    // Rows of a tile of halves are whole 128 bytes.
     assert!(
         !S::HALF
             || (S::CHUNK.is_multiple_of(64) && S::COSINES.is_multiple_of(64) && S::HIDDEN.is_multiple_of(64))
@@ -203,4 +209,6 @@ const _: () = {
     fits::<HalfLarge>();
     fits::<GroupSmall>();
     fits::<GroupMedium>();
+    fits::<Fp16Small>();
+    fits::<Fp16Medium>();
 };

@@ -20,6 +20,9 @@ pub const TF32: u32 = 1;
 /// To seven, two a word.
 #[cfg(not(target_arch = "nvptx64"))]
 pub const BF16: u32 = 2;
+/// To fp16's ten, two a word.
+#[cfg(not(target_arch = "nvptx64"))]
+pub const FP16: u32 = 3;
 
 /// Where the parts begin, in words of four bytes. Wc, in chunks of its rows, is the first.
 #[derive(Clone, Copy)]
@@ -102,12 +105,12 @@ fn matrix(values: In<f32>, rows: u32, columns: u32) -> impl Fn(u32, u32) -> f32 
     }
 }
 
-/// The word that holds an element, and in bf16 the next one too.
+/// The word that holds an element, and of halves the next one too.
 #[inline(always)]
 fn value<S: Size>(rounding: u32, read: impl Fn(u32, u32) -> f32, row: u32, column: u32) -> f32 {
     let first = read(row, column);
     if S::HALF {
-        f32::from_bits(round::bf16_pair(first, read(row, column + 1)))
+        f32::from_bits(S::ELEMENTS.pair(first, read(row, column + 1)))
     } else if rounding == TF32 {
         f32::from_bits(round::tf32(first))
     } else {

@@ -62,6 +62,8 @@ pub struct Sums {
     pub start: u32,
     /// Nothing is there yet.
     pub first: bool,
+    /// What operands of a [`Arithmetic::SCALED`] product are multiples by the inverse of.
+    pub unit: f32,
 }
 
 impl Sums {
@@ -87,14 +89,15 @@ impl Sums {
             let at = at + 4 * P::THREADS * n as u32;
             let before = if early || self.first { before[n] } else { self.planes.get4(at) };
             let c = c[n];
-            self.planes.set4(at, [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]]);
+            let add = |e: usize| self.sum::<E>(c[e], before[e]);
+            self.planes.set4(at, [add(0), add(1), add(2), add(3)]);
         });
         if U::ON && sum {
             let row = P::corner().0 + thread::lane() / 4;
             unroll8!(i < 2 * P::TM => {
                 let sum = E::whole_sum(sums[i]);
                 if thread::lane().is_multiple_of(4) {
-                    self.add_one(bias + row + 8 * i as u32, sum);
+                    self.add_one::<E>(bias + row + 8 * i as u32, sum);
                 }
             });
         }
@@ -111,17 +114,23 @@ impl Sums {
             unroll4!(i < 2 => {
                 let row = row + 8 * i as u32;
                 if row < rows && thread::lane().is_multiple_of(4) {
-                    self.add_one(bias + row, sums[i]);
+                    self.add_one::<E>(bias + row, sums[i]);
                 }
             });
         }
     }
 
+    /// A product's sum and what was there before.
+    #[inline(always)]
+    fn sum<E: Arithmetic>(&self, value: f32, before: f32) -> f32 {
+        if E::SCALED { math::fma(value, self.unit, before) } else { value + before }
+    }
+
     /// Adds a number to the one at `at`.
     #[inline(always)]
-    fn add_one(&self, at: u32, value: f32) {
+    fn add_one<E: Arithmetic>(&self, at: u32, value: f32) {
         let at = self.start + at;
-        self.planes.set(at, if self.first { value } else { self.planes.get(at) + value });
+        self.planes.set(at, self.sum::<E>(value, if self.first { 0.0 } else { self.planes.get(at) }));
     }
 }
 

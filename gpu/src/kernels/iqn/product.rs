@@ -142,6 +142,8 @@ pub trait Arithmetic {
     fn whole_sum(sum: f32) -> f32 {
         sum
     }
+    /// Whether dz and what follows from it come multiplied, as `Size::SCALED`.
+    const SCALED: bool = false;
     /// As the host knows it.
     #[cfg(not(target_arch = "nvptx64"))]
     const KIND: super::launch::Arithmetic;

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use cuda_std::prelude::*;
 
 use super::memory::Memory;
-use super::tile::opaque;
+use super::tile::{Elements, opaque};
 
 /// Outputs that are computed at once.
 pub const OUTPUTS: u32 = 32;
@@ -29,10 +29,15 @@ pub trait Size {
     const CHUNK: u32;
     /// Threads of a block.
     const THREADS: u32;
-    /// Whether operands are bf16 in shared memory; else they are f32.
-    const HALF: bool;
+    /// What operands are in shared memory.
+    const ELEMENTS: Elements;
+    /// Whether they are halves.
+    const HALF: bool = Self::ELEMENTS.halves();
     /// Whether warpgroups multiply, four warps together; else warps do.
     const GROUPS: bool = false;
+    /// Whether dz and what follows from it are a multiple of themselves while they are operands; see
+    /// `Loss::scale`.
+    const SCALED: bool = matches!(Self::ELEMENTS, Elements::Fp16);
 }
 
 /// For up to 128 hidden units and 64 cosines: the defaults.
@@ -51,6 +56,10 @@ pub struct HalfLarge;
 pub struct GroupSmall;
 /// As [`HalfMedium`], for warpgroups.
 pub struct GroupMedium;
+/// As [`GroupSmall`], in fp16.
+pub struct Fp16Small;
+/// As [`GroupMedium`], in fp16.
+pub struct Fp16Medium;
 
 impl Size for Small {
     const ROWS: u32 = 128;
@@ -58,7 +67,7 @@ impl Size for Small {
     const COSINES: u32 = 64;
     const CHUNK: u32 = 64;
     const THREADS: u32 = 256;
-    const HALF: bool = false;
+    const ELEMENTS: Elements = Elements::Single;
 }
 
 impl Size for Medium {
@@ -67,7 +76,7 @@ impl Size for Medium {
     const COSINES: u32 = 64;
     const CHUNK: u32 = 64;
     const THREADS: u32 = 256;
-    const HALF: bool = false;
+    const ELEMENTS: Elements = Elements::Single;
 }
 
 impl Size for Large {
@@ -76,7 +85,7 @@ impl Size for Large {
     const COSINES: u32 = 256;
     const CHUNK: u32 = 32;
     const THREADS: u32 = 256;
-    const HALF: bool = false;
+    const ELEMENTS: Elements = Elements::Single;
 }
 
 impl Size for HalfSmall {
@@ -85,7 +94,7 @@ impl Size for HalfSmall {
     const COSINES: u32 = 64;
     const CHUNK: u32 = 64;
     const THREADS: u32 = 512;
-    const HALF: bool = true;
+    const ELEMENTS: Elements = Elements::Bf16;
 }
 
 impl Size for HalfMedium {
@@ -94,7 +103,7 @@ impl Size for HalfMedium {
     const COSINES: u32 = 64;
     const CHUNK: u32 = 64;
     const THREADS: u32 = 512;
-    const HALF: bool = true;
+    const ELEMENTS: Elements = Elements::Bf16;
 }
 
 impl Size for HalfLarge {
@@ -103,27 +112,29 @@ impl Size for HalfLarge {
     const COSINES: u32 = 256;
     const CHUNK: u32 = 64;
     const THREADS: u32 = 512;
-    const HALF: bool = true;
+    const ELEMENTS: Elements = Elements::Bf16;
 }
 
 /// Tiles, packed weights and planes of gradients are as large as the other size's: the host tells them apart by nothing but
 /// the kernel.
 macro_rules! for_groups {
-    ($name:ident as $half:ident) => {
+    ($name:ident as $half:ident of $elements:ident) => {
         impl Size for $name {
             const ROWS: u32 = $half::ROWS;
             const HIDDEN: u32 = $half::HIDDEN;
             const COSINES: u32 = $half::COSINES;
             const CHUNK: u32 = $half::CHUNK;
             const THREADS: u32 = $half::THREADS;
-            const HALF: bool = true;
+            const ELEMENTS: Elements = Elements::$elements;
             const GROUPS: bool = true;
         }
     };
 }
 
-for_groups!(GroupSmall as HalfSmall);
-for_groups!(GroupMedium as HalfMedium);
+for_groups!(GroupSmall as HalfSmall of Bf16);
+for_groups!(GroupMedium as HalfMedium of Bf16);
+for_groups!(Fp16Small as HalfSmall of Fp16);
+for_groups!(Fp16Medium as HalfMedium of Fp16);
 
 /// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8. Warpgroups
 /// have 64 rows each, a warp of them 16.

@@ -5,7 +5,7 @@
 //! rows by eight columns (tensor cores); s takes eight different values for the former, and s / 2 four for the latter.
 //! The 8-byte stores of results, four rows by eight columns, are spread as well.
 //!
-//! In bf16 a word holds two neighbours and four words an octet of columns, which `ldmatrix` moves as a whole. A tile is one
+//! Of halves (bf16, fp16) a word holds two neighbours and four words an octet of columns, which `ldmatrix` moves as a whole. A tile is one
 //! block of 64 columns behind the other, each `[rows, 64]`, rows of 128 bytes: octet q of row r is at octet q ^ (r % 8). Eight
 //! rows' octets, which are moved at once, lie in all 32 banks; and this is what `wgmma` calls a swizzle of 128 bytes, so that
 //! warpgroups read the same tiles.
@@ -70,6 +70,49 @@ impl Order for AlongRows {
     const ALONG_K: bool = false;
 }
 
+/// What a tile holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Elements {
+    /// f32.
+    Single,
+    /// Two bf16 a word.
+    Bf16,
+    /// Two fp16 a word.
+    Fp16,
+}
+
+impl Elements {
+    /// Whether there are two a word.
+    #[inline(always)]
+    pub const fn halves(self) -> bool {
+        !matches!(self, Elements::Single)
+    }
+
+    /// A word of two halves, rounded, the first in its lower half.
+    #[inline(always)]
+    pub fn pair(self, first: f32, second: f32) -> u32 {
+        match self {
+            Elements::Fp16 => round::fp16_pair(first, second),
+            _ => round::bf16_pair(first, second),
+        }
+    }
+
+    /// The halves of a word.
+    #[inline(always)]
+    fn of_pair(self, pair: u32) -> [f32; 2] {
+        match self {
+            Elements::Fp16 => round::of_fp16_pair(pair),
+            _ => [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)],
+        }
+    }
+
+    /// Two ones.
+    #[inline(always)]
+    pub fn ones(self) -> u32 {
+        if self == Elements::Fp16 { 0x3c00_3c00 } else { 0x3f80_3f80 }
+    }
+}
+
 /// A matrix in shared memory.
 #[derive(Clone, Copy)]
 pub struct Tile {
@@ -77,15 +120,15 @@ pub struct Tile {
     pub start: u32,
     /// Rows.
     pub rows: u32,
-    /// Columns, a multiple of 32, in bf16 of 64.
+    /// Columns, a multiple of 32, of halves of 64.
     pub width: u32,
     /// Whether elements are permuted in their row as above; else they are in order.
     pub permuted: bool,
-    /// Whether elements are bf16, permuted; else f32.
-    pub half: bool,
+    /// What elements are; halves are permuted.
+    pub elements: Elements,
 }
 
-/// Words of a row of a block of a bf16 tile.
+/// Words of a row of a block of a tile of halves.
 const ROW_WORDS: u32 = 32;
 
 /// What a row's groups of four columns are exclusive-ored with.
@@ -104,7 +147,7 @@ impl Tile {
         shared::array(self.start + 4 * offset, self.rows * self.width - offset)
     }
 
-    /// The same of a bf16 tile's words.
+    /// The same of the words of a tile of halves.
     #[inline(always)]
     fn pairs(&self, offset: u32) -> Shared<u32> {
         shared::array(self.start + 4 * offset, self.words() - offset)
@@ -113,19 +156,19 @@ impl Tile {
     /// Words of the tile.
     #[inline(always)]
     pub fn words(&self) -> u32 {
-        self.rows * self.width / if self.half { 2 } else { 1 }
+        self.rows * self.width / if self.elements.halves() { 2 } else { 1 }
     }
 
-    /// Words of a block of 64 columns of a bf16 tile.
+    /// Words of a block of 64 columns of a tile of halves.
     #[inline(always)]
     fn block_words(&self) -> u32 {
         self.rows * ROW_WORDS
     }
 
-    /// Row and column of the element in a word, of the first of two in bf16.
+    /// Row and column of the element in a word, of the first of two halves.
     #[inline(always)]
     pub fn element(&self, word: u32) -> (u32, u32) {
-        if self.half {
+        if self.elements.halves() {
             let (block, in_block) = (word / self.block_words(), word % self.block_words());
             let (row, at) = (in_block / ROW_WORDS, in_block % ROW_WORDS);
             (row, 64 * block + 8 * ((at / 4) ^ (row % 8)) + 2 * (at % 4))
@@ -163,7 +206,7 @@ impl Tile {
         (self.view(at ^ (8 * (c % 4))), 8 * r * self.width + 32 * (c / 4))
     }
 
-    /// The same for bf16: one word, c < 16.
+    /// The same for halves: one word, c < 16.
     #[inline(always)]
     fn word(&self, Lane { g, t }: Lane, (row, column): (u32, u32), r: u32, c: u32) -> (Shared<u32>, u32) {
         let at = (8 * row + g) * ROW_WORDS + column / 8 * self.block_words() + 4 * ((column % 8) ^ g) + t;
@@ -173,10 +216,10 @@ impl Tile {
     /// Reads a lane's elements of C.
     #[inline(always)]
     pub fn get_pair(&self, lane: Lane, corner: (u32, u32), r: u32, c: u32) -> [f32; 2] {
-        if self.half {
+        if self.elements.halves() {
             let (view, offset) = self.word(lane, corner, r, c);
             let pair = view.get(offset);
-            [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
+            self.elements.of_pair(pair)
         } else {
             let (view, offset) = self.pair(lane, corner, r, c);
             view.get2(offset)
@@ -186,9 +229,9 @@ impl Tile {
     /// Writes a lane's elements of C.
     #[inline(always)]
     pub fn set_pair(&self, lane: Lane, corner: (u32, u32), r: u32, c: u32, value: [f32; 2]) {
-        if self.half {
+        if self.elements.halves() {
             let (view, offset) = self.word(lane, corner, r, c);
-            view.set(offset, round::bf16_pair(value[0], value[1]));
+            view.set(offset, self.elements.pair(value[0], value[1]));
         } else {
             let (view, offset) = self.pair(lane, corner, r, c);
             view.set2(offset, value);
@@ -198,10 +241,10 @@ impl Tile {
     /// Four neighbours from column 4 `quad` on.
     #[inline(always)]
     pub fn set4(&self, row: u32, quad: u32, value: [f32; 4]) {
-        if self.half {
+        if self.elements.halves() {
             let at = quad / 16 * self.block_words() + row * ROW_WORDS;
             let at = at + 4 * ((quad / 2 % 8) ^ (row % 8)) + 2 * (quad % 2);
-            let pair = round::bf16_pair;
+            let pair = |first, second| self.elements.pair(first, second);
             self.pairs(0).set2(at, [pair(value[0], value[1]), pair(value[2], value[3])]);
         } else {
             self.view(0).set4(self.at(row, 4 * quad), value);
@@ -248,7 +291,7 @@ impl Tile {
     }
 }
 
-/// Operands of bf16 tiles, two a word as the tensor cores want them; `k` is a multiple of 32, `step` 0 or 1. Every lane gives
+/// Operands of tiles of halves, two a word as the tensor cores want them; `k` is a multiple of 32, `step` 0 or 1. Every lane gives
 /// the place of one row of one of four matrices of 8 x 8.
 impl Tile {
     /// A lane's (lane / 8, lane % 8): matrix and row.

@@ -29,7 +29,8 @@ pub fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, c
         let feature = chunk * S::CHUNK + column;
         if feature < head.trunk {
             let at = (place.first + sample) * head.trunk + feature;
-            let mut sum = if piece > 0 { loss.dh.get(at) } else { 0.0 };
+            let before = if piece > 0 { loss.dh.get(at) } else { 0.0 };
+            let mut sum = if S::SCALED { 0.0 } else { before };
             let first = sample * split.rows;
             let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
             let mut row = first;
@@ -37,7 +38,7 @@ pub fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, c
                 sum += products.get(row, column);
                 row += 1;
             }
-            loss.dh.set(at, sum);
+            loss.dh.set(at, if S::SCALED { math::fma(sum, loss.unit(head.batch), before) } else { sum });
         }
         index += S::THREADS;
     }
@@ -111,6 +112,9 @@ pub fn sum_dh_of_warps<S: Size>(head: &Head, loss: &Loss, place: &Place, split: 
             while warp < warps {
                 sum += sums.get((sample * warps + warp) * S::CHUNK + column);
                 warp += 1;
+            }
+            if S::SCALED {
+                sum *= loss.unit(head.batch);
             }
             loss.dh.set((place.first + sample) * head.trunk + feature, sum);
         }
