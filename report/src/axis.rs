@@ -141,7 +141,8 @@ impl Axis {
                 let span = self.high - self.low;
                 let format = match span {
                     s if s < 2.0 * DAY => "%H:%M",
-                    s if s < 40.0 * DAY => "%b %-d",
+                    // As far apart as the ticks are days.
+                    s if s / TICKS <= SECONDS[SECONDS.len() - 1] => "%b %-d",
                     _ => "%b %Y",
                 };
                 time.strftime(format).to_string()
@@ -240,6 +241,8 @@ mod tests {
             |low: &str, high: &str| Axis::over([seconds(low), seconds(high)].into_iter(), Scale::Time, true);
         let day = axis("2024-01-02T09:10:00Z", "2024-01-02T15:00:00Z");
         assert_eq!(labels(day), ["10:00", "11:00", "12:00", "13:00", "14:00", "15:00"].map(String::from));
+        let weeks = axis("2023-11-20T00:00:00Z", "2024-01-10T00:00:00Z");
+        assert_eq!(labels(weeks), ["Nov 23", "Dec 7", "Dec 21", "Jan 4"]);
         let year = axis("2023-11-20T00:00:00Z", "2025-02-10T00:00:00Z");
         assert_eq!(labels(year), ["Jan 2024", "Apr 2024", "Jul 2024", "Oct 2024", "Jan 2025"]);
     }

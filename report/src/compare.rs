@@ -41,8 +41,9 @@ impl Quantity {
     fn text(&self, value: Option<f64>) -> String {
         match value {
             None => "undefined".into(),
-            Some(value) if self.percent => format!("{:.2}%", 100.0 * value),
-            Some(value) => format!("{value:.3}"),
+            // No minus before a zero.
+            Some(value) if self.percent => format!("{:.2}%", 100.0 * value + 0.0),
+            Some(value) => format!("{:.3}", value + 0.0),
         }
     }
 

@@ -110,7 +110,7 @@ impl Plot {
         {
             let rows = self.rows.len() as u32;
             // Bars of one row are as high as the text beside them.
-            let height = if rows > 0 { 150 + 44 * rows } else { SIZE.1 };
+            let height = if rows > 0 { 170 + 48 * rows } else { SIZE.1 };
             let area = SVGBackend::with_string(&mut text, (SIZE.0, height)).into_drawing_area();
             self.draw(&area).map_err(|e| problem(&e))?;
             area.present().map_err(|e| problem(&e))?;
@@ -134,11 +134,11 @@ impl Plot {
             let heights = all().map(|p| p.1).chain(zero);
             (Axis::over(all().map(|p| p.0), self.x_scale, true), Axis::over(heights, self.y_scale, false))
         };
-        let left = if bars { 330 } else { 130 };
+        let left = if bars { 400 } else { 160 };
         let mut chart = ChartBuilder::on(area)
             .margin_top(24)
             .margin_right(40)
-            .x_label_area_size(92)
+            .x_label_area_size(112)
             .y_label_area_size(left)
             .build_cartesian_2d(x, y)?;
         let grey = RGBColor(75, 85, 99);
@@ -155,8 +155,8 @@ impl Plot {
             .light_line_style(TRANSPARENT)
             .x_desc(self.x.as_str())
             .y_desc(self.y.as_str())
-            .axis_desc_style(style(28))
-            .label_style(style(26))
+            .axis_desc_style(style(36))
+            .label_style(style(34))
             .x_label_formatter(&label_x);
         if bars {
             mesh.disable_y_mesh().y_labels(0).y_desc("");
@@ -201,7 +201,7 @@ impl Plot {
             }
         }
         if bars {
-            let names = style(26).pos(plotters::style::text_anchor::Pos::new(
+            let names = style(34).pos(plotters::style::text_anchor::Pos::new(
                 plotters::style::text_anchor::HPos::Right,
                 plotters::style::text_anchor::VPos::Center,
             ));

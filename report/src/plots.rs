@@ -132,11 +132,14 @@ fn fills(part: &Part, id: &str) -> Vec<Plot> {
             &if several { format!("Fills, {}", bars[0].symbol) } else { "Fills".into() },
             &format!("Mid close, and the price of each fill with its price costs{shown}."),
             "price",
-            vec![
+            [
                 Series { style: Style::Thin, ..Series::line("close", 7, thinned(&close, POINTS)) },
                 Series { style: Style::Up, ..Series::line("buy", 2, buys) },
                 Series { style: Style::Down, ..Series::line("sell", 3, sells) },
-            ],
+            ]
+            .into_iter()
+            .filter(|series| !series.points.is_empty())
+            .collect(),
         )
     };
     symbols.iter().enumerate().take(SYMBOLS).filter(|(_, bars)| bars.len() > 1).map(of_symbol).collect()

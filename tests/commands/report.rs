@@ -149,23 +149,13 @@ fn a_walk_forward_on_two_symbols_has_a_page_and_rows_of_all() {
     let said = json_lines(&train(
         &text(&run),
         1,
-        &[
-            "--json",
-            "--data",
-            &bars[0],
-            "--data",
-            &bars[1],
-            "--set",
-            "folds.count=2",
-            "--set",
-            "train.epochs=1",
-        ],
+        &["--json", "--data", &bars[0], "--data", &bars[1], "--set", "folds.count=2"],
     ));
     let kinds: Vec<&str> = said.iter().map(|row| row["kind"].as_str().unwrap()).collect();
     let of = |kind: &str| kinds.iter().filter(|k| **k == kind).count();
-    assert_eq!((of("run"), of("epoch"), of("test"), of("fold"), of("pooled")), (2, 2, 2, 2, 1), "{kinds:?}");
+    assert_eq!((of("run"), of("epoch"), of("test"), of("fold"), of("pooled")), (2, 6, 2, 2, 1), "{kinds:?}");
     let pooled = said.last().unwrap();
-    assert!(pooled["confidence"]["strategy"]["sharpe"].is_object() && pooled["deflated"]["trials"] == 2);
+    assert!(pooled["confidence"]["strategy"]["sharpe"].is_object() && pooled["deflated"]["trials"] == 6);
     // One table for each fold with both symbols in it; as many bars as the portfolio has on its time line.
     for fold in ["fold-01", "fold-02"] {
         let table = fs::read_to_string(run.join(fold).join("test-bars.csv")).unwrap();
