@@ -46,6 +46,8 @@ struct Bars {
     all: MultiProgress,
     run: ProgressBar,
     phase: ProgressBar,
+    /// Between the first phase's begin and the end; bars without a length are not to be seen.
+    shown: bool,
 }
 
 /// How fast the run's training steps go.
@@ -104,7 +106,7 @@ impl Progress {
         self.last_line = Instant::now();
         self.pace.begin();
         self.phase = format!("{}{name}", self.fold);
-        if let Some(bars) = &self.bars {
+        if let Some(bars) = &mut self.bars {
             bars.begin(&self.phase, total, &self.pace, &self.status);
         }
     }
@@ -164,15 +166,16 @@ impl Progress {
             info!(target: SEEN, "{line}");
         }
         match &self.bars {
-            Some(bars) => bars.all.suspend(|| write_line(text)),
-            None if self.show == Show::Text => write_line(text),
-            None => {}
+            Some(bars) if bars.shown => bars.all.suspend(|| write_line(text)),
+            _ if self.show == Show::Text => write_line(text),
+            _ => {}
         }
     }
 
     /// Removes the bars, until a phase begins again.
     pub fn end(&mut self) {
-        if let Some(bars) = &self.bars {
+        if let Some(bars) = &mut self.bars {
+            bars.shown = false;
             bars.phase.finish_and_clear();
             bars.run.finish_and_clear();
         }
@@ -188,16 +191,17 @@ impl Bars {
         let all = MultiProgress::new();
         let run = all.add(bar("{prefix:16} {bar:24} {pos}/{len} steps{msg}"));
         let phase = all.add(bar("{prefix:16} {bar:24} {pos}/{len}  {msg}"));
-        run.set_prefix("all");
-        Self { all, run, phase }
+        Self { all, run, phase, shown: false }
     }
 
-    fn begin(&self, name: &str, total: usize, pace: &Pace, status: &str) {
+    fn begin(&mut self, name: &str, total: usize, pace: &Pace, status: &str) {
         for (bar, length, position) in [(&self.run, pace.planned, pace.before), (&self.phase, total, 0)] {
             bar.reset();
             bar.set_length(length as u64);
             bar.set_position(position as u64);
         }
+        self.shown = true;
+        self.run.set_prefix("all");
         self.phase.set_prefix(name.to_owned());
         self.phase.set_message("");
         self.run.set_message(format!("{}{status}", left_text(pace.left())));
