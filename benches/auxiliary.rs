@@ -45,6 +45,7 @@ fn values(bench: &mut Bench, words: Buf<u64>, scales: Buf<f32>, history: Buf<f32
     let loss_weights: Buf<f32> = bench.exec.alloc("loss weights", BATCH)?;
     let means: Buf<f32> = bench.exec.alloc("means", derived::WORDS as usize)?;
     let branch_scales: Buf<f32> = bench.exec.alloc("branch scales", 8)?;
+    let step: Buf<u64> = bench.exec.alloc("step", 1)?;
     let batch = BATCH as u32;
     bench.kernel(
         "1024 samples, 3 branches",
@@ -56,9 +57,11 @@ fn values(bench: &mut Bench, words: Buf<u64>, scales: Buf<f32>, history: Buf<f32
             q: q.into(),
             values: values.into(),
             weights: weights.into(),
+            clock_words: words.into(),
             loss_weights: loss_weights.into(),
             means: means.into(),
             branch_scales: branch_scales.into(),
+            step: step.into(),
         },
     )?;
     let quantiles = means.slice(derived::QUANTILES as usize, 2);
@@ -83,7 +86,7 @@ fn values(bench: &mut Bench, words: Buf<u64>, scales: Buf<f32>, history: Buf<f32
             support_floor: 2.0,
             means: means.into(),
             scales: scales.into(),
-            clock_words: words.into(),
+            step: step.into(),
             averages: averages.into(),
             epsilon: epsilon.into(),
             support: support.into(),

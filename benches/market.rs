@@ -1,4 +1,5 @@
-//! Kernels of a collection step with 4,096 market environments (SPEC section 6), whose states have 8 bars of 9 features.
+//! Kernels of a collection step with 4,096 market environments (SPEC section 6), whose states have 8 bars of 9 features; and the
+//! environments' step itself, states assembled but not inserted, with 65,536 of them.
 
 mod device;
 
@@ -22,14 +23,18 @@ use gpu::{action, clock};
 use host::error::ExecError;
 use host::exec::{Exec, Lane, Memory};
 
-const ENVIRONMENTS: usize = 4096;
+/// As many as `train` has, and as many as show what the GPU can do.
+const ENVIRONMENTS: [usize; 2] = [4096, 65_536];
 const CAPACITY: usize = 1 << 20;
 const BARS: usize = 50_000;
 const SHAPE: StateShape = StateShape { window: 8, features: 9 };
 const HOUR_MS: i64 = 3_600_000;
 
 fn main() -> ExitCode {
-    device::run(collection)
+    device::run(|bench| {
+        collection(bench, ENVIRONMENTS[0], true)?;
+        collection(bench, ENVIRONMENTS[1], false)
+    })
 }
 
 /// Hourly bars of a price that goes up and down, every bar with a range.
@@ -46,7 +51,8 @@ fn table(half_spread: f64) -> MarketTable {
         .expect("bars that work")
 }
 
-fn collection(bench: &mut Bench) -> Result<(), ExecError> {
+/// The kernels, with `insert` those of the ring too.
+fn collection(bench: &mut Bench, count: usize, insert: bool) -> Result<(), ExecError> {
     let params = MarketParams {
         half_spread: 5e-5,
         slippage: 2e-5,
@@ -70,25 +76,24 @@ fn collection(bench: &mut Bench) -> Result<(), ExecError> {
     let part = Part::new(&table, 0..BARS).expect("a part of the table");
     let stride = (SHAPE.len() as usize).next_multiple_of(4);
     let taken = |e: usize| action::pack(&[e % 9, e % 3, (e / 3) % 3]);
-    let actions = bench.put("actions", &(0..ENVIRONMENTS).map(taken).collect::<Vec<u64>>())?;
+    let actions = bench.put("actions", &(0..count).map(taken).collect::<Vec<u64>>())?;
     let (words, prices) = (bench.put("params", &params.words())?, bench.put("prices", &table.prices)?);
     let (elapsed, time_of_day) = (bench.put("elapsed", &table.elapsed)?, bench.put("clock", &table.clock)?);
     let features = bench.put("features", &table.features)?;
     let (run_end, starts) = (bench.put("run end", &part.run_end)?, bench.put("starts", &part.starts)?);
-    let values: Buf<f64> = bench.exec.alloc("values", ACCOUNT_VALUES as usize * ENVIRONMENTS)?;
-    let counters: Buf<u32> = bench.exec.alloc("counters", ACCOUNT_COUNTERS as usize * ENVIRONMENTS)?;
-    let flags: Buf<u32> = bench.exec.alloc("flags", ENVIRONMENTS)?;
+    let values: Buf<f64> = bench.exec.alloc("values", ACCOUNT_VALUES as usize * count)?;
+    let counters: Buf<u32> = bench.exec.alloc("counters", ACCOUNT_COUNTERS as usize * count)?;
+    let flags: Buf<u32> = bench.exec.alloc("flags", count)?;
     let log: Buf<f64> = bench.exec.alloc("log", 0)?;
     let ring_words: Buf<u64> = bench.exec.alloc("ring", ring::WORDS as usize)?;
     let clock_words: Buf<u64> = bench.exec.alloc("clock words", clock::WORDS as usize)?;
-    let states: Buf<f32> = bench.exec.alloc("states", ENVIRONMENTS * stride)?;
+    let states: Buf<f32> = bench.exec.alloc("states", count * stride)?;
     let ring_states: Buf<f32> = bench.exec.alloc("ring states", CAPACITY * stride)?;
     let ring_next_states: Buf<f32> = bench.exec.alloc("ring next states", CAPACITY * stride)?;
     let ring_actions: Buf<u64> = bench.exec.alloc("ring actions", CAPACITY)?;
     let ring_rewards: Buf<f32> = bench.exec.alloc("ring rewards", CAPACITY)?;
     let ring_discounts: Buf<f32> = bench.exec.alloc("ring discounts", CAPACITY)?;
-    let (environments, capacity, start_count) =
-        (ENVIRONMENTS as u32, CAPACITY as u32, part.starts.len() as u32);
+    let (environments, capacity, start_count) = (count as u32, CAPACITY as u32, part.starts.len() as u32);
     let step = MarketStep {
         environments,
         start_count,
@@ -117,7 +122,7 @@ fn collection(bench: &mut Bench) -> Result<(), ExecError> {
         bar_features: SHAPE.features,
         start_count,
         capacity,
-        insert: 1,
+        insert: insert.into(),
         seed: 1,
         params: words.into(),
         prices: prices.into(),
@@ -132,6 +137,14 @@ fn collection(bench: &mut Bench) -> Result<(), ExecError> {
         ring_states: ring_states.into(),
         ring_next_states: ring_next_states.into(),
     };
+    let whole = Throughput::Elements(u64::from(environments));
+    if !insert {
+        let name = format!("environment step of {count}");
+        return bench.sequence(MarketStep::DECL.name, &name, whole, move |exec, _| {
+            exec.launch(Lane::MAIN, &step)?;
+            exec.launch(Lane::MAIN, &observe)
+        });
+    }
     let count = MarketCount {
         inserted: environments,
         capacity,
@@ -144,7 +157,7 @@ fn collection(bench: &mut Bench) -> Result<(), ExecError> {
     bench.kernel("ring counters", ring_words.bytes(), count)?;
     // Windows of five steps, all of which are in the same episode.
     const STEPS: u32 = 5;
-    let ages = bench.put("ages", &[STEPS; ENVIRONMENTS])?;
+    let ages = bench.put("ages", &[STEPS; ENVIRONMENTS[0]])?;
     let window = NStepWindow {
         environments,
         steps: STEPS,
@@ -175,7 +188,6 @@ fn collection(bench: &mut Bench) -> Result<(), ExecError> {
         sums: sums.into(),
     };
     bench.kernel("4096 into 1048576", 2 * leaves.bytes(), insert)?;
-    let whole = Throughput::Elements(u64::from(environments));
     bench.sequence(MarketStep::DECL.name, "collection step of 4096", whole, move |exec, _| {
         exec.launch(Lane::MAIN, &step)?;
         exec.launch(Lane::MAIN, &observe)?;

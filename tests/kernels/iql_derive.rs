@@ -25,6 +25,9 @@ fn run_derive<B: Backend>(
     let (q, values, weights) = (put(b, "q", q)?, put(b, "values", values)?, put(b, "weights", weights)?);
     let loss_weights = filled(b, "loss weights", batch, -7.0f32)?;
     let (means, scales) = (filled(b, "means", 2, -7.0f32)?, filled(b, "scales", 8, -7.0f32)?);
+    let mut words = [0u64; clock::WORDS as usize];
+    words[clock::STEP as usize] = (1 << 40) + batch as u64;
+    let (words, step) = (put(b, "clock", &words)?, filled(b, "step", 1, 0u64)?);
     launch(
         b,
         IqlDerive {
@@ -34,11 +37,14 @@ fn run_derive<B: Backend>(
             q: q.into(),
             values: values.into(),
             weights: weights.into(),
+            clock_words: words.into(),
             loss_weights: loss_weights.into(),
             means: means.into(),
             branch_scales: scales.into(),
+            step: step.into(),
         },
     )?;
+    assert_eq!(b.download(step)?, [(1 << 40) + batch as u64]);
     Ok([b.download(loss_weights)?, b.download(means)?, b.download(scales)?])
 }
 
@@ -142,10 +148,8 @@ pub fn averages_over_steps<B: Backend>(b: &mut B) -> Outcome {
             let accepted = step % 3 != 1;
             let mut scales = vec![0.0f32; scale::WORDS as usize];
             scales[scale::FINITE as usize] = f32::from(u8::from(accepted));
-            let mut words = [0u64; clock::WORDS as usize];
-            words[clock::STEP as usize] = step as u64;
             let (means_buf, scales) = (put(b, "means", &means)?, put(b, "update scales", &scales)?);
-            let words = put(b, "clock", &words)?;
+            let number = put(b, "step", &[step as u64])?;
             launch(
                 b,
                 IqlState {
@@ -159,7 +163,7 @@ pub fn averages_over_steps<B: Backend>(b: &mut B) -> Outcome {
                     support_floor: rates.floor,
                     means: means_buf.into(),
                     scales: scales.into(),
-                    clock_words: words.into(),
+                    step: number.into(),
                     averages: averages.into(),
                     epsilon: epsilon.into(),
                     support: support.into(),

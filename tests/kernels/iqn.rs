@@ -5,9 +5,8 @@
 #[path = "../../gpu/tests/iqn/case.rs"]
 mod case;
 
-use cuda_std::Kernel;
 use gpu::action;
-use gpu::kernels::gemm::{reference::Rounding, round};
+use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::Gradients;
 use gpu::kernels::iqn::{
     self, Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
@@ -60,7 +59,8 @@ fn packed<B: Backend, K: LossKernel<Pack = P>, P: PackKernel>(
     let words = b.download(packed)?;
     let got: Vec<f32> = match rounding {
         _ if K::ARITHMETIC == Arithmetic::Fp16 => {
-            words.iter().flat_map(|w| round::of_fp16_pair(w.to_bits())).collect()
+            let halves = words.iter().flat_map(|w| [w.to_bits() as u16, (w.to_bits() >> 16) as u16]);
+            halves.map(|bits| half::f16::from_bits(bits).to_f32()).collect()
         }
         Rounding::Bf16 => {
             let halves = words.iter().flat_map(|w| [w.to_bits() << 16, w.to_bits() & 0xffff_0000]);

@@ -81,8 +81,10 @@ const COUNTS: u32 = 6;
         values.len() >= 2 * (batch as usize),
         weights.len() >= batch as usize,
         loss_weights.len() >= batch as usize,
+        clock_words.len() >= clock::WORDS as usize,
         means.len() >= 2,
         branch_scales.len() >= BRANCHES,
+        step.len() >= 1,
     )
 )]
 pub fn iql_derive(
@@ -96,12 +98,15 @@ pub fn iql_derive(
     values: In<f32>,
     /// w [B].
     weights: In<f32>,
+    clock_words: In<u64>,
     /// w omega [B].
     loss_weights: Out<f32>,
     /// Gap and size.
     means: Out<f32>,
     /// sigma [8]; 1 beyond the last branch.
     branch_scales: Out<f32>,
+    /// The step's number, for `iql_state`.
+    step: Out<u64>,
 ) {
     let scratch = shared::array::<f32>(0, SHARED);
     let (tops, totals) = (WARPS * SUM_WORDS, WARPS * (SUM_WORDS + 1));
@@ -164,6 +169,9 @@ pub fn iql_derive(
             }
             sum / batch as f32
         };
+        if thread == 0 {
+            step.set(0, clock_words.get(clock::STEP));
+        }
         if thread < 2 {
             means.set(thread, mean_of(thread));
         } else {
@@ -308,8 +316,8 @@ pub fn iql_quantiles(
     }
 }
 
-/// Moves averages, epsilon and support, and writes their columns of the step's history row; before the step's number is
-/// advanced.
+/// Moves averages, epsilon and support, and writes their columns of the step's history row. The step's number comes from
+/// `iql_derive`: beside this kernel `learner_signals` advances the clock's.
 #[kernel(
     block = 32,
     grid = 1,
@@ -317,7 +325,7 @@ pub fn iql_quantiles(
         rows > 0,
         means.len() >= derived::BRANCH_SCALE as usize,
         scales.len() >= scale::WORDS as usize,
-        clock_words.len() >= clock::WORDS as usize,
+        step.len() >= 1,
         averages.len() >= state::WORDS as usize,
         epsilon.len() >= 1,
         support.len() >= 2,
@@ -342,7 +350,8 @@ pub fn iql_state(
     means: In<f32>,
     /// What `update_scales` made.
     scales: In<f32>,
-    clock_words: In<u64>,
+    /// The step's number.
+    step: In<u64>,
     /// As in [`state`].
     averages: InOut<f32>,
     epsilon: InOut<f32>,
@@ -378,7 +387,7 @@ pub fn iql_state(
             support.set(1, math::fma(support_rate, centre + half - v_max, v_max));
         }
     }
-    let row = (clock_words.get(clock::STEP) % rows as u64) as u32 * signal::COLUMNS;
+    let row = (step.get(0) % rows as u64) as u32 * signal::COLUMNS;
     history.set(row + signal::IQL_GAP, means.get(derived::GAP));
     history.set(row + signal::IQL_EPSILON, epsilon.get(0));
     history.set(row + signal::V_MIN, support.get(0));

@@ -5,6 +5,7 @@ use cuda_std::Buf;
 use gpu::kernels::iql_derive::{IqlDerive, IqlQuantiles, IqlState, derived, state};
 use gpu::kernels::iql_loss::IqlLoss;
 use gpu::kernels::learner_signals::sample;
+use gpu::kernels::step_signals::signal;
 use gpu::kernels::taken_q::{TakenQ, TakenQWide};
 use gpu::kernels::term_reduce::GroupReduce;
 use settings::Group;
@@ -15,6 +16,7 @@ use crate::step::buffers::StepBuffers;
 use crate::step::network::{Network, Planes, View};
 use crate::step::parts::PartBuffers;
 use crate::step::shape::{Layer, StepShape};
+use crate::step::update::launch_on_columns;
 
 /// Activations and gradients of both networks, the high expectile's first.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,8 @@ pub struct IqlBuffers {
     pub loss_weights: Buf<f32>,
     /// Gap, size, quantiles and branch scales of the batch (`iql_derive::derived`).
     pub derived: Buf<f32>,
+    /// Number of the step, one value.
+    pub step: Buf<u64>,
     /// Averages kept from step to step (`iql_derive::state`).
     pub averages: Buf<f32>,
     /// Exploration by the value networks, one value, kept; collection reads it where it is on.
@@ -53,6 +57,7 @@ impl IqlBuffers {
     /// Allocates.
     pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
         let (b, h) = (shape.batch, shape.parts.iql.hidden);
+        let step = memory.alloc("iql.step", 1)?;
         let mut alloc = |name: &str, len| memory.alloc(&format!("iql.{name}"), len);
         Ok(Self {
             h1: alloc("h1", 2 * b * h)?,
@@ -64,6 +69,7 @@ impl IqlBuffers {
             parts: alloc("parts", shape.splits * place(shape).1)?,
             loss_weights: alloc("loss_weights", b)?,
             derived: alloc("derived", derived::WORDS as usize)?,
+            step,
             averages: alloc("averages", state::WORDS as usize)?,
             epsilon: alloc("epsilon", 1)?,
         })
@@ -142,9 +148,11 @@ pub fn values<E: Exec>(
             q: iql.q.into(),
             values: parts.sample(shape, sample::IQL_VALUE, 2).into(),
             weights: b.batch.weights.into(),
+            clock_words: b.clock.into(),
             loss_weights: iql.loss_weights.into(),
             means: iql.derived.slice(derived::GAP as usize, 2).into(),
             branch_scales: iql.branch_scales().into(),
+            step: iql.step.into(),
         },
     )
 }
@@ -200,18 +208,18 @@ pub fn backward<E: Exec>(
     exec.launch(Lane::IQL, &quantiles)
 }
 
-/// Averages, epsilon and support after the step, on `lane`, before the step's number is advanced.
+/// Averages, epsilon and support once the update's scales are known, on the lane [`Lane::IQL`].
 pub fn finish<E: Exec>(
     exec: &mut E,
-    lane: Lane,
     shape: &StepShape,
     b: &StepBuffers,
     parts: &PartBuffers,
     iql: &IqlBuffers,
 ) -> Result<(), ExecError> {
     let config = &shape.parts.iql;
-    exec.launch(
-        lane,
+    launch_on_columns(
+        exec,
+        Lane::IQL,
         &IqlState {
             rows: shape.history as u32,
             rate: config.signal_rate,
@@ -223,12 +231,15 @@ pub fn finish<E: Exec>(
             support_floor: config.support_floor * (shape.model.v_max - shape.model.v_min),
             means: iql.derived.into(),
             scales: parts.scales.into(),
-            clock_words: b.clock.into(),
+            step: iql.step.into(),
             averages: iql.averages.into(),
             epsilon: iql.epsilon.into(),
             support: b.support.into(),
             history: b.history.into(),
         },
+        shape,
+        b.history,
+        signal::IQL_GAP..signal::V_MAX + 1,
     )
 }
 

@@ -311,7 +311,35 @@ pub fn loss<E: Exec>(
     by_loss!(exec, shape, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), &here, &loss)))
 }
 
-/// The head's gradient from the blocks' planes, and the trunk's from d loss / d h2'.
+/// The lane of the head's gradient, beside the trunk's: the one of the target's attention, which is behind the head.
+pub const HEAD: Lane = Lane::CONTEXT;
+
+/// The head's gradient from the blocks' planes, and its norm, behind the loss on [`HEAD`].
+pub fn head<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    parts: &PartBuffers,
+    buffers: &IqnBuffers,
+) -> Result<(), ExecError> {
+    exec.after(HEAD, Lane::IQN)?;
+    let arguments = ReduceArguments {
+        blocks: loss_blocks(shape, kernels(exec, shape)?.arithmetic())?,
+        planes: buffers.planes,
+        gradients: tensors(shape, b.parameters.grad),
+    };
+    by_loss!(exec, shape, |K| exec
+        .launch(HEAD, &<K as LossKernel>::Reduce::new(&kernel_shape(shape), &arguments)))?;
+    let (offset, len) = shape.segment(Group::Iqn);
+    let squares = GroupSquares {
+        len: len as u32,
+        grad: b.parameters.grad.slice(offset, len).into(),
+        squares: parts.squares_of((offset, len)).into(),
+    };
+    exec.launch(HEAD, &squares)
+}
+
+/// The trunk's gradient from d loss / d h2'.
 pub fn trunk<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
@@ -336,25 +364,5 @@ pub fn trunk<E: Exec>(
     let planes = Planes { data: parts.trunk_parts, first: 0, len: shape.trunk_len() };
     let mut network = Network { exec, shape, parameters: b.parameters.online };
     network.backward(lane, rows, &[(shape.trunk2, d_h2, Some(stored1), d_h1)])?;
-    network.weight_gradients(
-        lane,
-        rows,
-        planes,
-        &[(shape.trunk2, d_h2, stored1), (shape.trunk1, d_h1, x)],
-    )?;
-
-    let arguments = ReduceArguments {
-        blocks: loss_blocks(shape, kernels(exec, shape)?.arithmetic())?,
-        planes: buffers.planes,
-        gradients: tensors(shape, b.parameters.grad),
-    };
-    by_loss!(exec, shape, |K| exec
-        .launch(lane, &<K as LossKernel>::Reduce::new(&kernel_shape(shape), &arguments)))?;
-    let (offset, len) = shape.segment(Group::Iqn);
-    let squares = GroupSquares {
-        len: len as u32,
-        grad: b.parameters.grad.slice(offset, len).into(),
-        squares: parts.squares_of((offset, len)).into(),
-    };
-    exec.launch(lane, &squares)
+    network.weight_gradients(lane, rows, planes, &[(shape.trunk2, d_h2, stored1), (shape.trunk1, d_h1, x)])
 }

@@ -102,12 +102,15 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
     network.backward(Lane::MAIN, rows, &layers)?;
     mamba::backward(network.exec, shape, b)?;
     network.weight_gradients(Lane::MAIN, rows, planes, &each(&|t| (shape.trunk1, d_h1(t), x)))?;
-    network.exec.after(Lane::MAIN, Lane::GRADIENT)?;
-    if attention.is_some() {
-        network.exec.after(Lane::MAIN, Lane::ATTENTION)?;
-    }
-    if shape.parts.mamba.enabled {
-        network.exec.after(Lane::MAIN, Lane::MAMBA)?;
-    }
-    Ok(())
+    network.exec.after(Lane::MAIN, Lane::GRADIENT)
+}
+
+/// Lanes that [`backward`] leaves to be joined: the groups with gradients of their own, which the update needs later than
+/// the terms'.
+pub fn beside_backward(shape: &StepShape) -> Vec<Lane> {
+    let parts = &shape.parts;
+    [(Lane::ATTENTION, parts.attention.enabled), (Lane::MAMBA, parts.mamba.enabled)]
+        .into_iter()
+        .filter_map(|(lane, used)| used.then_some(lane))
+        .collect()
 }

@@ -9,7 +9,7 @@ use crate::error::ExecError;
 use crate::exec::{Exec, Lane};
 use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::losses::losses;
-use crate::step::passes::{backward, features, heads};
+use crate::step::passes::{backward, beside_backward, features, heads};
 use crate::step::replay::{join_weights, sample_batch};
 use crate::step::shape::StepShape;
 use crate::step::update::update;
@@ -144,6 +144,7 @@ fn whole<E: Exec>(
         iqn::next(exec, shape, b, iqn, draw)?;
         if !weighted {
             iqn::loss(exec, shape, b, parts, iqn, draw)?;
+            iqn::head(exec, shape, b, parts, iqn)?;
             iqn::trunk(exec, shape, b, parts, iqn)?;
         }
     }
@@ -162,6 +163,7 @@ fn whole<E: Exec>(
         {
             exec.after(Lane::IQN, Lane::IQL)?;
             iqn::loss(exec, shape, b, parts, iqn, draw)?;
+            iqn::head(exec, shape, b, parts, iqn)?;
             iqn::trunk(exec, shape, b, parts, iqn)?;
         }
         iql::backward(exec, shape, b, parts, iql)?;
@@ -169,18 +171,21 @@ fn whole<E: Exec>(
     losses(exec, shape, b)?;
     auxiliary::backward(exec, shape, b)?;
     backward(exec, shape, b)?;
+    // What has a part in the main parameters' terms is joined here, the other groups' gradients when the terms are added.
+    let mut groups = beside_backward(shape);
     if let Some(parts) = &b.parts {
-        for (lane, used) in [
-            (Lane::IQN, parts.iqn.is_some()),
-            (Lane::IQL, parts.iql.is_some()),
-            (Lane::AUX, parts.auxiliary.is_some()),
-        ] {
-            if used {
-                exec.after(Lane::MAIN, lane)?;
-            }
+        if parts.iqn.is_some() {
+            exec.after(Lane::MAIN, Lane::IQN)?;
+            groups.push(iqn::HEAD);
+        }
+        if parts.auxiliary.is_some() {
+            exec.after(Lane::MAIN, Lane::AUX)?;
+        }
+        if parts.iql.is_some() {
+            groups.push(Lane::IQL);
         }
     }
-    update(exec, shape, b, replay, vaccine.is_some())
+    update(exec, shape, b, replay, &groups, vaccine.is_some())
 }
 
 /// One section alone; each begins and ends on the main lane.
@@ -244,15 +249,20 @@ pub fn record_section<E: Exec>(
                 }
                 iqn::next(exec, shape, b, iqn, replay.is_some())?;
                 iqn::loss(exec, shape, b, parts, iqn, replay.is_some())?;
+                iqn::head(exec, shape, b, parts, iqn)?;
                 iqn::trunk(exec, shape, b, parts, iqn)?;
                 exec.after(Lane::MAIN, Lane::IQN)?;
+                exec.after(Lane::MAIN, iqn::HEAD)?;
             }
             if parts.iql.is_some() {
                 exec.after(Lane::MAIN, Lane::IQL)?;
             }
             Ok(())
         }
-        Section::Backward => backward(exec, shape, b),
-        Section::Update => update(exec, shape, b, replay, false),
+        Section::Backward => {
+            backward(exec, shape, b)?;
+            beside_backward(shape).into_iter().try_for_each(|lane| exec.after(Lane::MAIN, lane))
+        }
+        Section::Update => update(exec, shape, b, replay, &[], false),
     }
 }

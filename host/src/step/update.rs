@@ -1,32 +1,38 @@
 //! The end of a step: norms, budgets and clips, the optimizer, the target, the priorities, the signals.
 
+use std::ops::Range;
+
+use cuda_std::{Access, Buf, Kernel};
 use gpu::kernels::adam_ema::AdamEma;
 use gpu::kernels::adam_groups::AdamGroups;
 use gpu::kernels::gradient_norm::{GradientNorm, GradientReduce};
 use gpu::kernels::learner_signals::LearnerSignals;
-use gpu::kernels::step_signals::StepSignals;
+use gpu::kernels::step_signals::{StepSignals, signal};
 use gpu::kernels::term_reduce::TermReduce;
 use gpu::kernels::update_scales::UpdateScales;
 use settings::Flat;
 
 use crate::error::ExecError;
-use crate::exec::{Exec, Lane};
+use crate::exec::{Exec, Lane, Touch};
+use crate::extent::Extent;
 use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::parts::PartBuffers;
 use crate::step::replay::update_priorities;
 use crate::step::shape::StepShape;
 use crate::step::{confidence, iql, vaccine};
 
-/// Begins and ends on the main lane; `vaccinated` where the step's held-out gradient is there.
+/// Begins and ends on the main lane, which joins the lanes of further parameter groups, `groups_on`, when it has added the
+/// terms; `vaccinated` where the step's held-out gradient is there.
 pub fn update<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
     replay: Option<&Replay>,
+    groups_on: &[Lane],
     vaccinated: bool,
 ) -> Result<(), ExecError> {
     match &b.parts {
-        Some(parts) => groups(exec, shape, b, parts, replay, vaccinated),
+        Some(parts) => groups(exec, shape, b, parts, replay, groups_on, vaccinated),
         None => plain(exec, shape, b, replay),
     }
 }
@@ -93,6 +99,28 @@ fn plain<E: Exec>(
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }
 
+/// Launches a kernel that writes some columns of the history alone: others are written beside it on another lane.
+pub fn launch_on_columns<E: Exec, K: Kernel>(
+    exec: &mut E,
+    lane: Lane,
+    kernel: &K,
+    shape: &StepShape,
+    history: Buf<f32>,
+    columns: Range<u32>,
+) -> Result<(), ExecError> {
+    let touch = |access: &Access| {
+        let extent = if access.addr == history.addr() {
+            let first = history.addr() + 4 * u64::from(columns.start);
+            Extent::matrix(first, shape.history, columns.len(), signal::COLUMNS as usize)
+        } else {
+            Extent::contiguous(access.addr, access.bytes)
+        };
+        Touch { extent, writes: access.kind.writes() }
+    };
+    let touches: Vec<Touch> = kernel.accesses().iter().map(touch).collect();
+    exec.launch_touching(lane, kernel, &touches)
+}
+
 /// Several terms or groups: inner products of the terms, all factors in one block, then one pass over all groups.
 fn groups<E: Exec>(
     exec: &mut E,
@@ -100,6 +128,7 @@ fn groups<E: Exec>(
     b: &StepBuffers,
     parts: &PartBuffers,
     replay: Option<&Replay>,
+    groups_on: &[Lane],
     vaccinated: bool,
 ) -> Result<(), ExecError> {
     let (main, trunk, p) = (shape.layout.len as u32, shape.trunk_len() as u32, &b.parameters);
@@ -121,6 +150,9 @@ fn groups<E: Exec>(
         sums: parts.sums.into(),
     };
     exec.launch(Lane::MAIN, &reduce)?;
+    for &lane in groups_on {
+        exec.after(Lane::MAIN, lane)?;
+    }
     let vaccine = parts.vaccine.as_ref().filter(|_| vaccinated);
     if let Some(vaccine) = vaccine {
         vaccine::products(exec, shape, parts, vaccine)?;
@@ -146,7 +178,9 @@ fn groups<E: Exec>(
     let prioritized = update_priorities(exec, shape, b, replay)?;
     exec.after(Lane::GRADIENT, Lane::MAIN)?;
     if let Some(buffers) = &parts.iql {
-        iql::finish(exec, Lane::GRADIENT, shape, b, parts, buffers)?;
+        // Beside the signals: one after the other, the two would end after Adam.
+        exec.after(Lane::IQL, Lane::MAIN)?;
+        iql::finish(exec, shape, b, parts, buffers)?;
     }
     let signals = LearnerSignals {
         batch: shape.batch as u32,
@@ -158,7 +192,7 @@ fn groups<E: Exec>(
         history: b.history.into(),
         clock_words: b.clock.into(),
     };
-    exec.launch(Lane::GRADIENT, &signals)?;
+    launch_on_columns(exec, Lane::GRADIENT, &signals, shape, b.history, 0..signal::IQL_GAP)?;
     if let Some(buffers) = parts.auxiliary.and_then(|auxiliary| auxiliary.confidence) {
         confidence::finish(exec, Lane::GRADIENT, shape, b, parts, &buffers)?;
     }
@@ -184,6 +218,9 @@ fn groups<E: Exec>(
     exec.launch(Lane::MAIN, &adam)?;
     if prioritized {
         exec.after(Lane::MAIN, Lane::REPLAY)?;
+    }
+    if parts.iql.is_some() {
+        exec.after(Lane::MAIN, Lane::IQL)?;
     }
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }

@@ -12,7 +12,7 @@ use crate::step::attention;
 use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::losses::losses;
 use crate::step::parts::PartBuffers;
-use crate::step::passes::{backward, features, heads};
+use crate::step::passes::{backward, beside_backward, features, heads};
 use crate::step::replay::sample_batch;
 use crate::step::shape::StepShape;
 use crate::step::{mamba, noisy, spectral};
@@ -63,6 +63,7 @@ pub fn gradient<E: Exec>(
     heads(exec, shape, &alone)?;
     losses(exec, shape, &alone)?;
     backward(exec, shape, &alone)?;
+    beside_backward(shape).into_iter().try_for_each(|lane| exec.after(Lane::MAIN, lane))?;
     let reduce = TermReduce {
         len: shape.layout.len as u32,
         trunk: shape.trunk_len() as u32,
