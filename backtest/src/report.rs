@@ -54,17 +54,17 @@ impl Report {
     }
 
     /// Adds what has to be judged a result: confidence intervals, and the Sharpe ratio deflated for the policies that were
-    /// compared. Of the tracks that the report was made of. An equity that was used up has neither.
+    /// compared, where they are known. Of the tracks that the report was made of. An equity that was used up has neither.
     pub fn judged(
         mut self,
         strategy: &Track,
         holding: &Track,
         bootstrap: &Bootstrap,
-        trials: Trials,
+        trials: Option<Trials>,
     ) -> Self {
         let of = |track: &Track| returns::simple_returns(&track.equity);
         if let Some(r) = of(strategy) {
-            self.deflated = Some(Deflated::new(&r, self.bars_per_year, trials));
+            self.deflated = trials.map(|trials| Deflated::new(&r, self.bars_per_year, trials));
             if let Some(b) = of(holding).filter(|b| bootstrap.resamples > 0 && b.len() == r.len()) {
                 let profits = strategy.profits();
                 self.confidence = Some(bootstrap.intervals(&r, &b, &profits, self.bars_per_year));

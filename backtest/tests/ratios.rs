@@ -155,7 +155,7 @@ fn a_judged_report_has_an_interval_around_every_ratio() {
     let bootstrap = Bootstrap { resamples: 400, ..Bootstrap::default() };
     let trials = Trials { count: 5, variance: None };
     let report = Report::of_tracks(&strategy, &holding, 252.0).unwrap();
-    let report = report.judged(&strategy, &holding, &bootstrap, trials);
+    let report = report.judged(&strategy, &holding, &bootstrap, Some(trials));
     let confidence = report.confidence.as_ref().expect("intervals");
     let series = numbers(&case["returns"]);
     let ratios = Ratios::new(
@@ -200,7 +200,7 @@ fn what_nothing_varies_in_or_is_used_up_has_no_intervals() {
             strategy,
             &held,
             &Bootstrap { resamples: 200, ..Bootstrap::default() },
-            Trials::of(&[], 252.0, 0),
+            Some(Trials::of(&[], 252.0, 0)),
         )
     };
     let report = judged(&flat);

@@ -31,7 +31,7 @@ mod write;
 pub use calendar::{Calendar, Closure, ClosureKind, Missing, Segment};
 pub use checks::Repaired;
 pub use error::{BarError, Place, Problem, RowError};
-pub use features::{FEATURES, FeatureMaker};
+pub use features::{FEATURES, FeatureMaker, NAMES as FEATURE_NAMES};
 pub use hash::Fnv64;
 pub use load::{Loaded, from_bars, load, load_bytes, load_symbols, load_symbols_bytes, read};
 pub use market::{

@@ -10,7 +10,9 @@ use crate::commands::data::DataCommand;
 use crate::commands::export::ExportArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::predict::PredictArgs;
+use crate::commands::report::ReportArgs;
 use crate::train::agent::PartName;
+use crate::train::progress::Show;
 
 /// Trains distributional Q-learning agents on bar data, every training step one CUDA graph launch.
 #[derive(Debug, Parser)]
@@ -35,6 +37,8 @@ pub enum Command {
     /// Check, convert or make a bar file.
     #[command(subcommand)]
     Data(DataCommand),
+    /// Make a run's page (report.html) anew, or compare several runs: mean and spread of every result.
+    Report(ReportArgs),
     /// Say what a checkpoint holds: tensors, parameters, configuration, origin, history of its run.
     Inspect(InspectArgs),
     /// Print the configuration that a preset, a file and --set make, with what every key means.
@@ -129,12 +133,26 @@ pub struct TrainArgs {
     /// Only the result.
     #[arg(long, short)]
     pub quiet: bool,
+    /// Progress and result as JSON objects on standard output, one a line.
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
     /// Time the sections of the training step, on the last steps of every epoch; needs a GPU.
     #[arg(long)]
     pub profile: bool,
     /// Where to run.
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+impl TrainArgs {
+    /// How progress is shown.
+    pub fn show(&self) -> Show {
+        match (self.quiet, self.json) {
+            (true, _) => Show::Nothing,
+            (false, true) => Show::Json,
+            (false, false) => Show::Text,
+        }
+    }
 }
 
 /// `eval`.
@@ -152,6 +170,9 @@ pub struct EvalArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Write the bars and the closed trades of the backtest as CSV into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub csv: Option<PathBuf>,
     /// Where to run.
     #[command(flatten)]
     pub device: DeviceArgs,

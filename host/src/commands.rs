@@ -6,6 +6,7 @@ pub mod data;
 pub mod export;
 pub mod inspect;
 pub mod predict;
+pub mod report;
 pub mod resume;
 
 use std::fs;
@@ -14,6 +15,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use clap::CommandFactory;
 use settings::{Config, Flat, Precision, presets};
+use tracing::{info, warn};
 
 use crate::cli::{Cli, DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
 use crate::commands::resume::Resuming;
@@ -22,15 +24,17 @@ use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
 use crate::cuda::{CudaExec, CudaOptions, Products};
 use crate::embedded;
+use crate::log::{self, SEEN};
 use crate::profile::{ProfileOptions, profile, table};
 use crate::step::Matmul;
 use crate::train::Stop;
-use crate::train::agent::Agent;
+use crate::train::agent::{Agent, PartName};
 use crate::train::checkpoint::{Checkpoint, write_atomically};
 use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
 use crate::train::market::{Market, load};
-use crate::train::progress::{Progress, write_line, write_result};
+use crate::train::progress::{Progress, Show, write_line, write_result};
+use crate::train::record::{PAGE, validated};
 use crate::train::run::{Run, Tested};
 use crate::train::run_files::RunFiles;
 use crate::train::walk::walk_forward;
@@ -52,7 +56,10 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         return write_result(&presets::list()).map(|()| Ending::Done);
     }
     let named = preset(args.preset.as_deref())?;
-    let mut progress = Progress::new(args.quiet);
+    let show = args.show();
+    let mut progress = Progress::new(show);
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    info!(target: SEEN, ?arguments, "Stepgraph {}", env!("CARGO_PKG_VERSION"));
     let stop = Stop::default();
     stop.on_signals()?;
     let resuming = args.resume.as_deref().map(Resuming::open).transpose()?;
@@ -96,6 +103,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         return Ok(Ending::Stopped(signal));
     }
     for key in config.without_effect(&preset) {
+        warn!(target: SEEN, "{key}");
         write_line(&format!("warning: {key}"));
     }
     progress.line(&world.text());
@@ -115,8 +123,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         }
         None => (RunFiles::create(args.run.as_deref())?, None),
     };
+    log::begin(&files.folder)?;
     progress.line(&format!("run: {}", files.folder.display()));
-    let run = Run { config: &config, world, files: &files, kernels, stop: stop.clone() };
+    let run = Run { config: &config, world, files: &files, kernels, stop: stop.clone(), folds_behind: 0 };
     let outcome = run.train(agent.as_mut(), &mut progress, resumed)?;
     let signal = stop.signal().filter(|_| outcome.stopped);
     if signal.is_some() {
@@ -125,6 +134,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
             None => "checkpoint.states = 0, so the run cannot go on".into(),
         };
         progress.line(&format!("stopped early; {go_on}"));
+    }
+    if show == Show::Json {
+        return Ok(signal.map_or(Ending::Done, Ending::Stopped));
     }
     if let Some(Tested { epoch, test, last, control }) = &outcome.best {
         let best = files.best();
@@ -137,6 +149,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
             "test part, policy of epoch {epoch} ({}):\n{test}{finding}\n",
             best.display()
         ))?;
+        if world.market().is_some() {
+            progress.line(&format!("page: {}", files.folder.join(PAGE).display()));
+        }
     } else {
         progress.line("no epoch has ended, so there is no policy to test yet");
     }
@@ -164,8 +179,9 @@ fn train_folds(
     }
     progress.line(&costs(&config));
     let files = RunFiles::create(args.run.as_deref())?;
+    log::begin(&files.folder)?;
     progress.line(&format!("run: {}", files.folder.display()));
-    let quiet = args.quiet;
+    let show = args.show();
     let mut opened = Some(gpu);
     let result =
         walk_forward(&mut config, &symbols, &folds, &files, stop, progress, &mut |config, market| {
@@ -174,12 +190,15 @@ fn train_folds(
                 // Every fold has a GPU context of its own: the one before is gone with its agent.
                 None => open_gpu(&args.device, None)?,
             };
-            agent(gpu, config, market.into(), &args.device, &Progress::new(quiet), args.profile)
+            agent(gpu, config, market.into(), &args.device, &Progress::new(show), args.profile)
         })?;
     if result.stopped {
         progress.line(&format!("stopped early, after {} fold(s)", result.folds.len()));
     }
-    write_result(&format!("{result}\n"))?;
+    if show != Show::Json {
+        write_result(&format!("{result}\n"))?;
+        progress.line(&format!("page: {}", files.folder.join(PAGE).display()));
+    }
     Ok(stop.signal().filter(|_| result.stopped).map_or(Ending::Done, Ending::Stopped))
 }
 
@@ -208,10 +227,24 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let loaded = Loaded::of_record(&mut config, checkpoint.market.as_ref())?;
     let world = loaded.world();
     let gpu = open_gpu(&args.device, None)?;
-    let (mut agent, _) = agent(gpu, &config, world, &args.device, &Progress::new(true), false)?;
+    let (mut agent, _) = agent(gpu, &config, world, &args.device, &Progress::new(Show::Nothing), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
-    let report = world.evaluate(agent.as_mut(), args.part, 0)?;
+    // The policies that were compared are known where the run's metrics are.
+    let metrics = path.parent().unwrap_or(Path::new(".")).join("metrics.jsonl");
+    let sharpes = if args.part == PartName::Test { validated(&metrics)? } else { None };
+    let report = world.judge(agent.as_mut(), args.part, &config.report, sharpes.as_deref())?;
+    let part = format!("{:?}", args.part).to_lowercase();
+    if let Some(folder) = &args.csv {
+        let (Some(market), Some(backtests)) = (world.market(), report.market()) else {
+            bail!(
+                "--csv writes a market's bars and trades, and the policy is of the task {}",
+                config.task.name
+            );
+        };
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        market.write_tables(&backtests.passes, args.part, config.model.branches.len(), folder, &part)?;
+    }
     if args.json {
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
     }
@@ -223,7 +256,6 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
             agent.device()
         ));
     }
-    let part = format!("{:?}", args.part).to_lowercase();
     let epoch = checkpoint.provenance.epoch;
     let fold = world.walk().map_or(String::new(), |w| format!(" of fold {} of {}", w.fold, w.of));
     write_result(&format!("{part} part{fold}, policy of epoch {epoch} ({}):\n{report}\n", path.display()))

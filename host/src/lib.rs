@@ -13,6 +13,7 @@ pub mod export;
 pub mod extent;
 pub mod gemm;
 pub mod installed;
+pub mod log;
 pub mod onnx;
 pub mod order;
 pub mod predict;

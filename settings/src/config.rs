@@ -14,6 +14,7 @@ use crate::parts::{
 use crate::presets;
 use crate::pruning::Pruning;
 use crate::replay::Replay;
+use crate::report::Report;
 use crate::schedule::Schedule;
 use crate::task::{Her, Task};
 
@@ -434,6 +435,8 @@ pub struct Config {
     pub folds: Folds,
     /// Market environment.
     pub market: Market,
+    /// How the result is judged.
+    pub report: Report,
     /// What a run keeps of itself.
     pub checkpoint: Checkpoints,
 }
@@ -568,6 +571,7 @@ impl Config {
         }
         self.replay.check(self)?;
         self.checkpoint.check()?;
+        self.report.check()?;
         self.task.check(self)?;
         self.her.check(self)?;
         let unit = |key: &str, value: f64| {

@@ -18,6 +18,7 @@ pub mod parts;
 pub mod presets;
 pub mod pruning;
 pub mod replay;
+pub mod report;
 pub mod schedule;
 pub mod task;
 
@@ -33,5 +34,6 @@ pub use noisy::{NoisyLayer, NoisyLayout};
 pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine};
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
+pub use report::Report;
 pub use schedule::Schedule;
 pub use task::{Her, Task};

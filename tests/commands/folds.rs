@@ -53,7 +53,19 @@ fn a_walk_forward_has_a_run_for_each_fold_and_a_pooled_result() {
     assert!(out.contains("fold 1: test ") && out.contains("fold 2: test "), "{out}");
     assert!(out.contains("pooled out-of-sample result of 2 fold(s)"), "{out}");
     assert!(out.contains("an oracle that knows the regime has a Sharpe ratio of "), "{out}");
-    assert_eq!(names(&run), ["config.toml", "fold-01", "fold-02", "metrics.jsonl", "test.json"]);
+    assert_eq!(
+        names(&run),
+        [
+            "config.toml",
+            "events.out.tfevents.stepgraph",
+            "fold-01",
+            "fold-02",
+            "metrics.jsonl",
+            "report.html",
+            "run.log",
+            "test.json"
+        ]
+    );
     let result = json(&run.join("test.json"));
     let folds = result["folds"].as_array().unwrap();
     let (mut bars, mut growth) = (0.0, 1.0);

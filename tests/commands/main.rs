@@ -9,6 +9,7 @@ mod export;
 mod folds;
 mod inspect;
 mod predict;
+mod report;
 #[path = "../resumable/mod.rs"]
 mod resumable;
 mod resume;

@@ -38,7 +38,7 @@ static POLICY: LazyLock<Vec<u8>> = LazyLock::new(|| {
         device: agent.device(),
         kernels: "none".into(),
         program: "0".into(),
-        score: 1.0,
+        score: Some(1.0),
     };
     let (config, market) = (config.clone(), Some(market.record.clone()));
     let kept: Kept = agent.kept().expect("what is kept");
@@ -57,7 +57,7 @@ static STATE: LazyLock<(BTreeMap<String, String>, Tensors)> = LazyLock::new(|| {
         origin: Origin::of(&agent, "none"),
         position: Position { collected: 5, trained: 2, step: 2, ..Position::start() },
         policies: [Some(POLICY.clone()), None],
-        best_score: 1.0,
+        best_score: Some(1.0),
         agent: agent.save_state().expect("a state"),
     };
     saved.parts().expect("the file's contents")

@@ -98,6 +98,7 @@ pub fn assert_same(one: &Path, other: &Path) {
     for (row, other) in rows.iter().zip(&others) {
         assert_eq!(row, other);
     }
+    assert_eq!(events(one), events(other), "bytes of events");
     let state = |run: &Path| tensor_file::read(states(run).last().expect("a state")).unwrap().1;
     let (state, other_state) = (state(one), state(other));
     assert!(state.by_name.keys().eq(other_state.by_name.keys()));
@@ -107,9 +108,19 @@ pub fn assert_same(one: &Path, other: &Path) {
     let policies =
         |run: &Path| names(run).into_iter().filter(|n| n.ends_with(".safetensors")).collect::<Vec<_>>();
     assert_eq!(policies(one), policies(other));
-    for name in policies(one).iter().map(String::as_str).chain(["test.json", "config.toml"]) {
+    for name in policies(one).iter().map(String::as_str).chain([
+        "test.json",
+        "config.toml",
+        "test-bars.csv",
+        "test-trades.csv",
+    ]) {
         assert!(fs::read(one.join(name)).unwrap() == fs::read(other.join(name)).unwrap(), "{name} differs");
     }
+}
+
+/// Length of the TensorBoard events: with a row more or less it would be another.
+fn events(run: &Path) -> u64 {
+    fs::metadata(run.join(report::events::FILE)).expect("events").len()
 }
 
 /// Runs `EVERYTHING` once without interruption, and killed at `kills` moments, each after a new state; `program` makes the

@@ -147,7 +147,8 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
     let out = &mut text;
     writeln!(out, "{file}")?;
     writeln!(out, "  epoch       {}", provenance.epoch)?;
-    writeln!(out, "  score       {} ({})", provenance.score, Evaluation::score_name(&checkpoint.config))?;
+    let score = provenance.score.map_or("undefined".into(), |score| score.to_string());
+    writeln!(out, "  score       {score} ({})", Evaluation::score_name(&checkpoint.config))?;
     writeln!(out, "  device      {}", provenance.device)?;
     writeln!(out, "  kernels     {}", provenance.kernels)?;
     writeln!(out, "  program     {}", provenance.program)?;

@@ -50,9 +50,10 @@ pub struct Provenance {
     pub kernels: String,
     /// Version of the program.
     pub program: String,
-    /// The validation score that chose it (`Evaluation::score`); minus infinity for a policy that lost its equity.
-    #[serde(with = "any_number")]
-    pub score: f64,
+    /// The validation score that chose it (`Evaluation::score`): minus infinity for a policy that lost its equity, `None` where
+    /// it is undefined.
+    #[serde(with = "score")]
+    pub score: Option<f64>,
 }
 
 /// A policy with everything needed to run it.
@@ -322,26 +323,33 @@ pub(crate) fn file_bytes(
     Ok(bytes)
 }
 
-/// A number that JSON may not have: infinities are written as text. Where earlier programs wrote `null`, minus infinity
-/// was meant, the only one there is for a score.
-mod any_number {
+/// A score as JSON: a number; `undefined`; an infinity, which JSON has no number for, as text. Where earlier programs wrote
+/// `null`, minus infinity was meant; an undefined score they wrote as 0.
+mod score {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        if value.is_finite() { serializer.serialize_f64(*value) } else { serializer.collect_str(value) }
+    const UNDEFINED: &str = "undefined";
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            None => serializer.serialize_str(UNDEFINED),
+            Some(value) if value.is_finite() => serializer.serialize_f64(*value),
+            Some(value) => serializer.collect_str(value),
+        }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected a number, or a text such as -inf")]
+        #[serde(untagged, expecting = "expected a number, undefined, or a text such as -inf")]
         enum Number {
             Finite(f64),
             Text(String),
         }
         match Option::<Number>::deserialize(deserializer)? {
-            None => Ok(f64::NEG_INFINITY),
-            Some(Number::Finite(value)) => Ok(value),
-            Some(Number::Text(text)) => text.parse().map_err(serde::de::Error::custom),
+            None => Ok(Some(f64::NEG_INFINITY)),
+            Some(Number::Finite(value)) => Ok(Some(value)),
+            Some(Number::Text(text)) if text == UNDEFINED => Ok(None),
+            Some(Number::Text(text)) => text.parse().map(Some).map_err(serde::de::Error::custom),
         }
     }
 }

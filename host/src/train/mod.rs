@@ -15,6 +15,7 @@ pub mod oracle;
 pub mod position;
 pub mod profiler;
 pub mod progress;
+pub mod record;
 pub mod replay;
 pub mod run;
 pub mod run_files;

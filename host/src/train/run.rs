@@ -2,15 +2,15 @@
 //! once.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use cpu_path::CpuError;
 use serde::Serialize;
 use settings::Config;
+use tracing::info;
 
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, StepRow};
@@ -21,15 +21,23 @@ use crate::train::metrics::Metrics;
 use crate::train::position::Position;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
-use crate::train::run_files::RunFiles;
+use crate::train::record::{About, Values, validated, write_page};
+use crate::train::run_files::{RunFiles, remove};
 use crate::train::saves::{Origin, SavedRun, Saver};
 use crate::train::task::TaskReport;
 use crate::train::world::{Evaluation, World};
+
+/// Where a score stands among others: one that is undefined, of a policy that did nothing, between a gain and a loss.
+fn rank(score: Option<f64>) -> f64 {
+    score.unwrap_or(0.0)
+}
 
 /// An epoch's row in the metrics.
 #[derive(Debug, Serialize)]
 struct EpochRow {
     epoch: usize,
+    /// Training steps done at its end.
+    step: usize,
     epsilon: f32,
     steps: usize,
     loss: f32,
@@ -118,6 +126,8 @@ pub struct Run<'a> {
     pub kernels: String,
     /// Wish to stop.
     pub stop: Stop,
+    /// Folds that are trained behind this one, for the time left.
+    pub folds_behind: usize,
 }
 
 impl Run<'_> {
@@ -129,9 +139,11 @@ impl Run<'_> {
         resumed: Option<Resumed>,
     ) -> anyhow::Result<Outcome> {
         let mut run = match resumed {
-            None => self.begin()?,
+            None => self.begin(agent, progress)?,
             Some(resumed) => self.go_on(agent, resumed)?,
         };
+        let steps = self.config.train.epochs * self.config.train.train_steps;
+        progress.plan(steps.saturating_sub(run.position.step), self.world.walk(), self.folds_behind * steps);
         while run.position.epoch <= self.config.train.epochs && !self.stop.asked() {
             self.epoch(agent, progress, &mut run).map_err(|error| self.explain(error, &run.position))?;
         }
@@ -144,24 +156,40 @@ impl Run<'_> {
         }
         let state = run.saver.is_on().then(|| run.saver.latest());
         let learned = if self.config.folds.warm_start { Some(agent.learned()?) } else { None };
-        let Some(best) = run.best else { return Ok(Outcome { best: None, learned, stopped, state }) };
+        let best = run.best.take().map(|best| self.test(agent, progress, &mut run, &best)).transpose()?;
+        run.metrics.end_events()?;
+        if self.world.market().is_some() {
+            write_page(&self.files.folder)?;
+        }
+        Ok(Outcome { best, learned, stopped, state })
+    }
+
+    /// Tests the best policy and writes what came out.
+    fn test(
+        &self,
+        agent: &mut dyn Agent,
+        progress: &mut Progress,
+        run: &mut Progressing,
+        best: &Checkpoint,
+    ) -> anyhow::Result<Tested> {
         let last = match self.world {
             World::Task(_) => Some(self.test_of_last(agent, &run.policies[1])?),
             World::Market(_) => None,
         };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let test = self.world.evaluate(agent, PartName::Test, 0)?;
-        run.metrics.write("test", &test)?;
+        let sharpes = validated(&self.files.metrics())?;
+        let test = self.world.judge(agent, PartName::Test, &self.config.report, sharpes.as_deref())?;
+        run.metrics.tell(progress, "test", &test)?;
         if let Some(last) = &last {
-            run.metrics.write("test_last", last)?;
+            run.metrics.tell(progress, "test_last", last)?;
         }
         let control = match (self.world.market(), test.market()) {
             (Some(market), Some(test)) => Control::of(&self.config.data, market, &test.passes)?,
             _ => None,
         };
         if let Some(control) = &control {
-            run.metrics.write("control", &control.finding(test.sharpe()))?;
+            run.metrics.tell(progress, "control", &control.finding(test.sharpe()))?;
         }
         let report = match &last {
             Some(last) => serde_json::to_string_pretty(&BestAndLast { best: &test, last })?,
@@ -169,8 +197,11 @@ impl Run<'_> {
         };
         let path = self.files.test();
         write_atomically(&path, report.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
-        let best = Some(Tested { epoch: best.provenance.epoch, test, last, control });
-        Ok(Outcome { best, learned, stopped, state })
+        if let (Some(market), Some(test)) = (self.world.market(), test.market()) {
+            let branches = self.config.model.branches.len();
+            market.write_tables(&test.passes, PartName::Test, branches, &self.files.folder, "test")?;
+        }
+        Ok(Tested { epoch: best.provenance.epoch, test, last, control })
     }
 
     /// The test of the last finished epoch's policy, from the bytes of its file: a run that was stopped in the midst of an
@@ -181,6 +212,11 @@ impl Run<'_> {
         agent.set_parameters(&last.online, &last.target)?;
         agent.set_kept(&last.kept)?;
         self.world.evaluate(agent, PartName::Test, 0)
+    }
+
+    /// What runs where, on what.
+    fn about(&self, agent: &dyn Agent) -> About<'_> {
+        About::new(self.config, self.world, &self.kernels, agent.device())
     }
 
     /// The fold of a walk-forward that the run is, if any.
@@ -203,11 +239,15 @@ impl Run<'_> {
         ))
     }
 
-    fn begin(&self) -> anyhow::Result<Progressing> {
-        self.files.write_config(self.config)?;
+    fn begin(&self, agent: &dyn Agent, progress: &Progress) -> anyhow::Result<Progressing> {
+        let about = self.about(agent);
+        self.files.write_config(self.config, &about.comment())?;
+        let metrics = Metrics::create(&self.files.metrics())?.of_fold(self.fold());
+        let mut metrics = metrics.with_events(self.config.train.train_steps)?;
+        metrics.tell(progress, "run", &about)?;
         Ok(Progressing {
             position: Position::start(),
-            metrics: Metrics::create(&self.files.metrics())?.of_fold(self.fold()),
+            metrics,
             best: None,
             policies: [None, None],
             saver: Saver::new(&self.files.folder, &self.config.checkpoint, None)?,
@@ -222,6 +262,7 @@ impl Run<'_> {
         saved.agent.finish().with_context(naming)?;
         // Nothing of the run was changed up to here.
         let metrics = Metrics::go_on(&self.files.metrics(), &saved.position.metrics)?.of_fold(self.fold());
+        let metrics = metrics.with_events(self.config.train.train_steps)?;
         let saver = Saver::new(&self.files.folder, &self.config.checkpoint, Some(&path))?;
         for (file, policy) in [self.files.best(), self.files.last()].iter().zip(&saved.policies) {
             let written = match policy {
@@ -230,8 +271,8 @@ impl Run<'_> {
             };
             written.with_context(|| format!("writing {}", file.display()))?;
         }
-        remove(&self.files.test())?;
-        self.files.write_config(self.config)?;
+        self.files.remove_results()?;
+        self.files.write_config(self.config, &self.about(agent).comment())?;
         Ok(Progressing { position: saved.position, metrics, best, policies: saved.policies, saver })
     }
 
@@ -242,6 +283,7 @@ impl Run<'_> {
         progress: &mut Progress,
         run: &mut Progressing,
     ) -> anyhow::Result<()> {
+        let begun = Instant::now();
         run.position.metrics = run.metrics.mark()?;
         let saved = SavedRun {
             config: self.config.clone(),
@@ -249,12 +291,13 @@ impl Run<'_> {
             origin: Origin::of(agent, &self.kernels),
             position: run.position.clone(),
             policies: run.policies.clone(),
-            best_score: run.best.as_ref().map_or(0.0, |best| best.provenance.score),
+            best_score: run.best.as_ref().and_then(|best| best.provenance.score),
             agent: agent.save_state().context("copying the state of the run")?,
         };
         if let Err(error) = run.saver.save(saved) {
             progress.line(&format!("warning: {error:#}"));
         }
+        info!(epoch = run.position.epoch, step = run.position.step, "state copied in {:?}", begun.elapsed());
         Ok(())
     }
 
@@ -277,12 +320,11 @@ impl Run<'_> {
         run.position.collected += agent.collect(left, epsilon, &self.stop)?;
         let collect_seconds = start.elapsed().as_secs_f64();
 
-        let name = format!("epoch {epoch}");
         let (total, before) = (config.train.train_steps, run.position.trained);
-        progress.begin(&name, total);
+        progress.begin(&format!("epoch {epoch}"), total);
         let start = Instant::now();
         while run.position.trained < total && !self.stop.asked() {
-            self.steps(agent, progress, &name, run)?;
+            self.steps(agent, progress, before, run)?;
             if run.saver.is_due() {
                 self.save(agent, progress, run)?;
             }
@@ -299,11 +341,22 @@ impl Run<'_> {
             let row = Sensitivity { epoch, step: run.position.step, features: &sensitivity };
             run.metrics.write("sensitivity", &row)?;
         }
-        let is_best = run.best.as_ref().is_none_or(|b| score > b.provenance.score);
-        self.keep_policy(self.checkpoint(agent, epoch, score)?, is_best, run)?;
+        let is_best = run.best.as_ref().is_none_or(|b| rank(score) > rank(b.provenance.score));
+        let policy = self.checkpoint(agent, epoch, score)?;
+        let every = config.report.values_every;
+        if every > 0
+            && epoch.is_multiple_of(every)
+            && let (Some(market), Some(backtests)) = (self.world.market(), report.market())
+        {
+            let part = (PartName::Validation, &backtests.passes[..]);
+            let values = Values::new(config, market, part, &policy, run.position.step)?;
+            run.metrics.write("values", &values)?;
+        }
+        self.keep_policy(policy, is_best, run)?;
         let (mean, sums) = (run.position.sums.mean(), &run.position.sums);
         let row = EpochRow {
             epoch,
+            step: run.position.step,
             epsilon,
             steps: sums.steps,
             loss: mean.loss,
@@ -321,7 +374,8 @@ impl Run<'_> {
             validation: report.task().cloned(),
             best: is_best,
         };
-        run.metrics.write("epoch", &row)?;
+        run.metrics.tell(progress, "epoch", &row)?;
+        progress.status(row.loss, row.validation_sharpe);
         let sparsity = agent.sparsity()?;
         if !sparsity.is_empty() {
             run.metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
@@ -338,18 +392,19 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Training steps up to the epoch's end, the next saved state or the wish to stop.
+    /// Training steps up to the epoch's end, the next saved state or the wish to stop; `begun` of the epoch's were done
+    /// when it was begun or resumed.
     fn steps(
         &self,
         agent: &mut dyn Agent,
         progress: &mut Progress,
-        name: &str,
+        begun: usize,
         run: &mut Progressing,
     ) -> anyhow::Result<()> {
         let (total, before) = (self.config.train.train_steps, run.position.trained);
         let saver = &run.saver;
         let rows = agent.train(total - before, &self.stop, &mut |done| {
-            progress.advance(name, before + done, total);
+            progress.advance(before + done - begun, before + done, total);
             if saver.is_due() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         for (i, row) in rows.iter().enumerate() {
@@ -400,7 +455,12 @@ impl Run<'_> {
         c.epsilon_start + (c.epsilon_end - c.epsilon_start) * way
     }
 
-    fn checkpoint(&self, agent: &mut dyn Agent, epoch: usize, score: f64) -> anyhow::Result<Checkpoint> {
+    fn checkpoint(
+        &self,
+        agent: &mut dyn Agent,
+        epoch: usize,
+        score: Option<f64>,
+    ) -> anyhow::Result<Checkpoint> {
         let (online, target) = agent.parameters()?;
         let provenance = Provenance {
             epoch,
@@ -436,16 +496,6 @@ struct Numbered<'a> {
     step: usize,
     #[serde(flatten)]
     row: &'a StepRow,
-}
-
-/// Removes a file that may be there.
-fn remove(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("removing {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 impl EpochRow {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use settings::Config;
 
+use crate::log;
 use crate::train::files::{lock, write_atomically};
+use crate::train::record::PAGE;
 use crate::train::saves::FOLDER;
 
 /// Files of a run.
@@ -32,7 +34,7 @@ impl RunFiles {
         };
         // Of two runs that start at once in one folder, one is refused before it writes.
         let handle = lock(&folder)?;
-        for name in OWN_FILES {
+        for name in OWN_FILES.into_iter().chain(RESULTS) {
             if folder.join(name).exists() {
                 bail!(
                     "{} already holds {name}: choose another --run, or go on with --resume {}",
@@ -79,19 +81,51 @@ impl RunFiles {
         self.folder.join(OWN_FILES[0])
     }
 
-    /// Writes the resolved configuration.
+    /// Writes the resolved configuration, behind a comment that says what ran where.
     ///
     /// # Errors
     /// Says the folder and what the operating system said.
-    pub fn write_config(&self, config: &Config) -> anyhow::Result<()> {
-        write_atomically(&self.folder.join("config.toml"), config.to_toml().as_bytes())
+    pub fn write_config(&self, config: &Config, comment: &str) -> anyhow::Result<()> {
+        let text = format!("{comment}{}", config.to_toml());
+        write_atomically(&self.folder.join("config.toml"), text.as_bytes())
             .with_context(|| format!("writing into {}", self.folder.display()))
+    }
+
+    /// Removes what says how the run ended, because it goes on.
+    ///
+    /// # Errors
+    /// A file that is there and cannot be removed.
+    pub fn remove_results(&self) -> anyhow::Result<()> {
+        RESULTS.iter().try_for_each(|name| remove(&self.folder.join(name)))
     }
 }
 
-/// What a run writes into its folder, the first one first.
-const OWN_FILES: [&str; 6] =
-    ["metrics.jsonl", "config.toml", "best.safetensors", "last.safetensors", "test.json", FOLDER];
+/// What a run writes into its folder, the first one first; its results are beside them.
+const OWN_FILES: [&str; 7] = [
+    "metrics.jsonl",
+    "config.toml",
+    "best.safetensors",
+    "last.safetensors",
+    FOLDER,
+    report::events::FILE,
+    log::FILE,
+];
+
+/// What a run writes at its end.
+const RESULTS: [&str; 4] = ["test.json", "test-bars.csv", "test-trades.csv", PAGE];
+
+/// Removes a file that may be there.
+///
+/// # Errors
+/// If it is there and cannot be removed.
+pub fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
 
 fn next_free(parent: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;

@@ -85,8 +85,8 @@ pub struct SavedRun {
     pub position: Position,
     /// Bytes of the best policy's file so far, and of the last epoch's.
     pub policies: [Option<Vec<u8>>; 2],
-    /// Validation score of the best policy.
-    pub best_score: f64,
+    /// Validation score of the best policy, where it is defined.
+    pub best_score: Option<f64>,
     /// The agent's tensors.
     pub agent: Tensors,
 }
@@ -112,7 +112,8 @@ impl SavedRun {
         }
         let mut tensors = self.agent;
         self.position.put(&mut tensors);
-        tensors.put(SCORE, vec![self.best_score]);
+        // An undefined score has no number.
+        tensors.put(SCORE, vec![self.best_score.unwrap_or(f64::NAN)]);
         for (name, policy) in POLICIES.into_iter().zip(self.policies) {
             tensors.put(name, policy.unwrap_or_default());
         }
@@ -148,7 +149,7 @@ impl SavedRun {
         Ok(Self {
             position,
             policies,
-            best_score: tensors.take::<f64>(SCORE, 1)?[0],
+            best_score: Some(tensors.take::<f64>(SCORE, 1)?[0]).filter(|score| !score.is_nan()),
             market: match config.task.is_market() {
                 true => Some(serde_json::from_str(entry("market")?).context("its data record")?),
                 false => None,

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use backtest::{Report, Track};
 use bars::{Fold, Symbol};
+use report::run::fold_name;
 use serde::Serialize;
 use settings::Config;
 
@@ -16,6 +17,7 @@ use crate::train::files::write_atomically;
 use crate::train::market::{Market, PartResult, Tracks, Walk};
 use crate::train::metrics::Metrics;
 use crate::train::progress::Progress;
+use crate::train::record::{About, validated, write_page};
 use crate::train::run::Run;
 use crate::train::run_files::RunFiles;
 use crate::train::world::{Backtests, World};
@@ -51,11 +53,6 @@ pub struct WalkResult {
     pub stopped: bool,
 }
 
-/// Name of a fold's folder in the run's.
-pub fn fold_name(fold: usize) -> String {
-    format!("fold-{fold:02}")
-}
-
 /// Trains and tests every one of [`Market::folds`]. The run's folder gets the configuration, `metrics.jsonl` with a row for each fold and
 /// one for the pooled result, and `test.json`; each fold's folder holds what the folder of a run of its own would.
 ///
@@ -72,7 +69,8 @@ pub fn walk_forward(
     make_agent: &mut MakeAgent<'_>,
 ) -> anyhow::Result<WalkResult> {
     let of = folds.len();
-    let mut metrics = Metrics::create(&files.metrics())?;
+    let mut metrics = Metrics::create(&files.metrics())?.with_events(1)?;
+    let mut sharpes = Vec::new();
     let mut control: Option<Control> = None;
     let mut results = Vec::new();
     let mut tracks: Vec<Tracks> = Vec::new();
@@ -85,18 +83,25 @@ pub fn walk_forward(
             break;
         }
         let market = Market::of_folds(config, symbols, parts, Some(walk)).with_context(in_fold)?;
-        if i == 0 {
-            files.write_config(config)?;
-        }
         progress.line(&format!("{}\n{}", in_fold(), market.summary.trim_end()));
         let folder = RunFiles::create(Some(&files.folder.join(fold_name(walk.fold))))?;
         let fold_config = config.clone();
         let (mut agent, kernels) = make_agent(&fold_config, &market).with_context(in_fold)?;
+        if i == 0 {
+            let about = About::new(config, World::Market(&market), &kernels, agent.device());
+            files.write_config(config, &about.comment())?;
+        }
         if let Some(learned) = &learned {
             agent.set_learned(learned).with_context(in_fold)?;
         }
-        let world = World::Market(&market);
-        let run = Run { config: &fold_config, world, files: &folder, kernels, stop: stop.clone() };
+        let run = Run {
+            config: &fold_config,
+            world: World::Market(&market),
+            files: &folder,
+            kernels,
+            stop: stop.clone(),
+            folds_behind: of - walk.fold,
+        };
         let outcome = run.train(agent.as_mut(), progress, None).with_context(in_fold)?;
         learned = outcome.learned;
         // Stopped before the fold had a policy: what the folds before found is not lost.
@@ -110,30 +115,39 @@ pub fn walk_forward(
         }
         let result =
             FoldResult { fold: walk.fold, test_ms: test_times(&market), best_epoch: best.epoch, test };
-        metrics.write("fold", &result)?;
+        metrics.tell(progress, "fold", &result)?;
+        sharpes.extend(validated(&folder.metrics())?.unwrap_or_default());
         progress.line(&result.to_string());
         results.push(result);
     }
     if results.is_empty() {
         bail!("stopped before the first fold had a policy: there is nothing to test");
     }
-    let pooled = pooled(&tracks, bars_per_year)?;
+    let pooled = pooled(&config.report, &tracks, bars_per_year, &sharpes)?;
     let control = control.map(|control| control.finding(pooled.strategy.sharpe));
     let result = WalkResult { folds: results, pooled, control, stopped: stop.asked() };
-    metrics.write("pooled", &result.pooled)?;
+    metrics.tell(progress, "pooled", &result.pooled)?;
+    metrics.end_events()?;
     let text = serde_json::to_string_pretty(&result)?;
     write_atomically(&files.test(), text.as_bytes())
         .with_context(|| format!("writing into {}", files.folder.display()))?;
+    write_page(&files.folder)?;
     Ok(result)
 }
 
-/// The report of test parts one behind the other.
-fn pooled(tracks: &[Tracks], bars_per_year: f64) -> anyhow::Result<Report> {
+/// The report of test parts one behind the other, deflated for the validated policies of all folds together.
+fn pooled(
+    keys: &settings::Report,
+    tracks: &[Tracks],
+    bars_per_year: f64,
+    sharpes: &[Option<f64>],
+) -> anyhow::Result<Report> {
     let chain = |track: fn(&Tracks) -> &Track| {
         Track::chained(&tracks.iter().map(|tracks| track(tracks).clone()).collect::<Vec<_>>())
     };
-    let (strategy, holding) = (chain(|t| &t.strategy), chain(|t| &t.holding));
-    Ok(Report::of_tracks(&strategy, &holding, bars_per_year)?)
+    let whole = Tracks { strategy: chain(|t| &t.strategy), holding: chain(|t| &t.holding) };
+    let report = Report::of_tracks(&whole.strategy, &whole.holding, bars_per_year)?;
+    Ok(whole.judge(report, keys, Some(sharpes)))
 }
 
 /// Opening times of the first and the last bar of any symbol's test part.

@@ -129,6 +129,21 @@ impl<'a> World<'a> {
             }
         }
     }
+
+    /// As [`World::evaluate`] of number 0; a market's result has intervals, and is deflated for the policies with the
+    /// validation ratios `sharpes`, where these are known (`Market::judged`).
+    pub fn judge(
+        self,
+        agent: &mut dyn Agent,
+        part: PartName,
+        keys: &settings::Report,
+        sharpes: Option<&[Option<f64>]>,
+    ) -> anyhow::Result<Evaluation> {
+        let Self::Market(market) = self else { return self.evaluate(agent, part, 0) };
+        let passes = agent.passes(part, market.symbols.len())?;
+        let result = market.judged(keys, &passes, part, sharpes)?;
+        Ok(Evaluation::Market(Box::new(Backtests { result, passes })))
+    }
 }
 
 /// Greedy passes over all symbols' bars of a part, and what they come to.
@@ -153,16 +168,16 @@ pub enum Evaluation {
 }
 
 impl Evaluation {
-    /// What chooses the best policy. A market's: the Sharpe ratio; where it is undefined, a policy that lost its equity
-    /// comes last, and one whose equity did not move counts as 0. A task's: the mean return.
-    pub fn score(&self) -> f64 {
+    /// What chooses the best policy. A market's: the Sharpe ratio; where it is undefined, a policy that lost its equity has
+    /// minus infinity, and one whose equity did not move has none. A task's: the mean return.
+    pub fn score(&self) -> Option<f64> {
         match self {
             Self::Market(backtests) => {
                 let strategy = &backtests.result.report.strategy;
                 let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
-                strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
+                strategy.sharpe.or(ruined.then_some(f64::NEG_INFINITY))
             }
-            Self::Task(report) => report.mean_return,
+            Self::Task(report) => Some(report.mean_return),
         }
     }
 

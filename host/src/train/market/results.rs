@@ -1,13 +1,16 @@
 //! From the rows of backtests to reports: of every symbol, and of all of them as a portfolio.
 
 use std::fmt;
+use std::path::Path;
 
 use ::gpu::market::LogRow;
-use anyhow::bail;
-use backtest::{Report, Track, buy_and_hold};
+use anyhow::{Context, bail};
+use backtest::{Bootstrap, Report, Track, Trials, buy_and_hold};
+use report::tables::{self, Pass};
 use serde::{Deserialize, Serialize};
 
 use crate::train::agent::PartName;
+use crate::train::files::write_atomically;
 use crate::train::market::Market;
 
 /// Result of a part of the bars.
@@ -46,20 +49,84 @@ impl Market {
     /// # Errors
     /// For another number of passes than symbols, and passes without a row.
     pub fn result(&self, passes: &[Vec<LogRow>], part: PartName) -> anyhow::Result<PartResult> {
+        self.reports(passes, part, |report, _, _| report)
+    }
+
+    /// The same with what has to be known to judge it: confidence intervals, and the Sharpe ratio deflated for the
+    /// policies that were compared, of which `sharpes` are the validation ratios; without them nothing is deflated. A
+    /// symbol's result has intervals alone: policies are compared by the portfolio.
+    ///
+    /// # Errors
+    /// As for [`Self::result`].
+    pub fn judged(
+        &self,
+        keys: &settings::Report,
+        passes: &[Vec<LogRow>],
+        part: PartName,
+        sharpes: Option<&[Option<f64>]>,
+    ) -> anyhow::Result<PartResult> {
+        self.reports(passes, part, |report, tracks, whole| {
+            let sharpes = sharpes.filter(|_| whole);
+            tracks.judge(report, keys, sharpes)
+        })
+    }
+
+    /// `finish` gets every report with its tracks, and whether it is that of the whole: of the one symbol, of the
+    /// portfolio.
+    fn reports(
+        &self,
+        passes: &[Vec<LogRow>],
+        part: PartName,
+        finish: impl Fn(Report, &Tracks, bool) -> Report,
+    ) -> anyhow::Result<PartResult> {
         let tracks = self.symbol_tracks(passes, part)?;
-        let report = |tracks: &Tracks, bars_per_year| {
-            Report::of_tracks(&tracks.strategy, &tracks.holding, bars_per_year)
+        let report = |tracks: &Tracks, bars_per_year, whole| {
+            let report = Report::of_tracks(&tracks.strategy, &tracks.holding, bars_per_year)?;
+            anyhow::Ok(finish(report, tracks, whole))
         };
         if let [only] = tracks.as_slice() {
-            return Ok(PartResult { report: report(only, self.bars_per_year)?, symbols: Vec::new() });
+            return Ok(PartResult { report: report(only, self.bars_per_year, true)?, symbols: Vec::new() });
         }
         let portfolio = self.side_by_side(&tracks, part);
         let symbols = self.symbols.iter().zip(&tracks).map(|(symbol, tracks)| {
-            let report = report(tracks, symbol.bars_per_year)?;
+            let report = report(tracks, symbol.bars_per_year, false)?;
             Ok(SymbolResult { symbol: symbol.name.clone(), report })
         });
         let symbols = symbols.collect::<anyhow::Result<_>>()?;
-        Ok(PartResult { report: report(&portfolio, self.bars_per_year)?, symbols })
+        Ok(PartResult { report: report(&portfolio, self.bars_per_year, true)?, symbols })
+    }
+
+    /// Writes `NAME-bars.csv` and `NAME-trades.csv` of backtests, one pass a symbol, into a folder (`docs/REPORT.md`).
+    ///
+    /// # Errors
+    /// As for [`Self::result`]; the file that cannot be written.
+    pub fn write_tables(
+        &self,
+        passes: &[Vec<LogRow>],
+        part: PartName,
+        branches: usize,
+        folder: &Path,
+        name: &str,
+    ) -> anyhow::Result<()> {
+        let tracks = self.symbol_tracks(passes, part)?;
+        let mut first = 0;
+        let mut tables = Vec::new();
+        for ((rows, tracks), symbol) in passes.iter().zip(&tracks).zip(&self.record.symbols) {
+            tables.push(Pass {
+                symbol: &symbol.name,
+                rows,
+                strategy: &tracks.strategy,
+                holding: &tracks.holding,
+                time_ms: &self.times_ms,
+                first,
+                branches,
+            });
+            first += symbol.bars;
+        }
+        for (path, bytes) in tables::files(&tables, folder, name)? {
+            write_atomically(&path, &bytes).with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// The tracks of backtests, one pass a symbol: of the one symbol, or of the portfolio.
@@ -100,6 +167,21 @@ impl Market {
             Track::side_by_side(&pairs).1
         };
         Tracks { strategy: with_times(|t| &t.strategy), holding: with_times(|t| &t.holding) }
+    }
+}
+
+impl Tracks {
+    /// Adds intervals, and with the validation ratios of the policies that were compared the deflated ratio, to the
+    /// report of these tracks.
+    pub fn judge(&self, report: Report, keys: &settings::Report, sharpes: Option<&[Option<f64>]>) -> Report {
+        let bootstrap = Bootstrap {
+            level: keys.level,
+            resamples: keys.resamples,
+            block: (keys.block > 0.0).then_some(keys.block),
+            seed: keys.seed,
+        };
+        let trials = sharpes.map(|sharpes| Trials::of(sharpes, report.bars_per_year, keys.trials));
+        report.judged(&self.strategy, &self.holding, &bootstrap, trials)
     }
 }
 
