@@ -82,7 +82,7 @@ fn policy(sets: &[&str], record: &MarketRecord) -> Checkpoint {
         device: "a test".into(),
         kernels: "none".into(),
         program: "0".into(),
-        score: 0.5,
+        score: Some(0.5),
     };
     Checkpoint { config, market: Some(record.clone()), provenance, online, target, kept: Default::default() }
 }
@@ -274,7 +274,7 @@ pub fn synthetic_policy(sets: &[&str]) -> Checkpoint {
         device: "a test".into(),
         kernels: "none".into(),
         program: "0".into(),
-        score: 0.5,
+        score: Some(0.5),
     };
     Checkpoint { config, market, provenance, online, target, kept: Default::default() }
 }

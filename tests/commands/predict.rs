@@ -4,6 +4,7 @@ use gpu::action;
 use host::train::agent::{Agent, PartName};
 use host::train::cpu::CpuAgent;
 use host::train::market::Market;
+use host::train::world::World;
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -40,7 +41,7 @@ fn the_newest_bar_is_decided_as_a_backtest_decides_it() {
     (config.collect.environments, config.collect.capacity) = (1, 1);
     let record = checkpoint.record().unwrap();
     let market = Market::of_record(&mut config, record).unwrap();
-    let mut agent = CpuAgent::new(&config, (&market).into()).unwrap();
+    let mut agent = CpuAgent::new(&config, World::Market(&market)).unwrap();
     agent.set_parameters(&checkpoint.online, &checkpoint.target).unwrap();
     let row = agent.backtest(PartName::Test, 0).unwrap()[0];
     let first = record.symbols[0].fold.test.start;
