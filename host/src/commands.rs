@@ -145,13 +145,12 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         }
         let finding = control.as_ref().map(|control| control.finding(test.sharpe()).to_string());
         let finding = finding.unwrap_or_default();
+        let page = files.folder.join(PAGE);
         write_result(&format!(
             "test part, policy of epoch {epoch} ({}):\n{test}{finding}\n",
             best.display()
         ))?;
-        if world.market().is_some() {
-            progress.line(&format!("page: {}", files.folder.join(PAGE).display()));
-        }
+        progress.line(&format!("page: {}", page.display()));
     } else {
         progress.line("no epoch has ended, so there is no policy to test yet");
     }
@@ -230,17 +229,15 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let (mut agent, _) = agent(gpu, &config, world, &args.device, &Progress::new(Show::Nothing), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
+    let report = world.evaluate(agent.as_mut(), args.part, 0)?;
     // The policies that were compared are known where the run's metrics are.
     let metrics = path.parent().unwrap_or(Path::new(".")).join("metrics.jsonl");
     let sharpes = if args.part == PartName::Test { validated(&metrics)? } else { None };
-    let report = world.judge(agent.as_mut(), args.part, &config.report, sharpes.as_deref())?;
+    let report = world.judged(report, &config.report, args.part, sharpes.as_deref())?;
     let part = format!("{:?}", args.part).to_lowercase();
     if let Some(folder) = &args.csv {
         let (Some(market), Some(backtests)) = (world.market(), report.market()) else {
-            bail!(
-                "--csv writes a market's bars and trades, and the policy is of the task {}",
-                config.task.name
-            );
+            bail!("--csv {}: a control task has no bars and no trades", folder.display());
         };
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         market.write_tables(&backtests.passes, args.part, config.model.branches.len(), folder, &part)?;

@@ -71,7 +71,7 @@ impl Events {
             "epoch" => scalars(&row, |name| Some(epoch_tag(name))),
             "sparsity" => nested("sparsity", row.fields.get("tensors")),
             "profile" => sections(&row),
-            "test" | "pooled" => [
+            "test" | "pooled" if row.fields.contains_key("strategy") => [
                 nested(&row.kind, row.fields.get("strategy")),
                 nested(&format!("{} buy-and-hold", row.kind), row.fields.get("buy_and_hold")),
             ]

@@ -26,7 +26,11 @@ pub fn html(run: &RunData) -> Result<String, ReportError> {
         (section(
             if walks { "Backtest, all folds one behind the other" } else { "Backtest" },
             &plots::backtest(run),
-            "The run has not been tested, or was tested by an earlier program: there are no test-bars.csv.",
+            if is_task(run) {
+                "A control task has no backtest; its test is in test.json."
+            } else {
+                "The run has not been tested, or was tested by an earlier program: there are no test-bars.csv."
+            },
         )?)
         @if let Some(test) = test { (table(&test.report)) (symbols(test)) (folds(test)) }
         @for part in run.parts.iter().filter(|_| walks) {
@@ -43,6 +47,11 @@ pub fn html(run: &RunData) -> Result<String, ReportError> {
         }
     };
     Ok(document(&format!("Stepgraph run {}", run.name()), &body))
+}
+
+/// Whether the run is on a control task.
+fn is_task(run: &RunData) -> bool {
+    run.about().is_some_and(|row| row.fields.contains_key("task"))
 }
 
 /// A heading with plots under it, or what is said where there are none.
@@ -110,7 +119,7 @@ fn header(run: &RunData) -> Markup {
         let value = format!("{}, {} bars, hash {}", field("source"), field("bars"), field("hash"));
         facts.push((format!("data, {}", field("symbol")), value));
     }
-    for name in ["device", "parameters", "program", "kernels"] {
+    for name in ["task", "device", "parameters", "program", "kernels"] {
         let value = about.and_then(|row| row.fields.get(name)).map(text).filter(|value| !value.is_empty());
         facts.extend(value.map(|value| (name.to_owned(), value)));
     }

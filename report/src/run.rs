@@ -20,7 +20,7 @@ pub struct RunData {
     pub folder: PathBuf,
     /// Rows of `metrics.jsonl`; of a walk-forward those of all folds, and then its own.
     pub history: History,
-    /// `test.json`; a run that has not ended has none.
+    /// `test.json`; a run that has not ended has none, and neither has one on a control task.
     pub test: Option<Tested>,
     /// The tables of the tested bars: one, of a walk-forward one for each fold that was tested.
     pub parts: Vec<Part>,
@@ -150,6 +150,10 @@ fn test(path: &Path) -> Result<Option<Tested>, ReportError> {
     let mut value: Value = serde_json::from_str(&text).map_err(content)?;
     let mut list = |name: &str| value.get_mut(name).map_or_else(|| Value::Array(Vec::new()), Value::take);
     let (symbols, folds) = (list("symbols"), list("folds"));
+    // Of a control task, which has no bars.
+    if value.get("task").is_some() || value.get("best").is_some() {
+        return Ok(None);
+    }
     let report = match value.get_mut("pooled") {
         Some(pooled) => pooled.take(),
         None => value,

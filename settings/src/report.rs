@@ -14,12 +14,14 @@ pub struct Report {
     /// Resamples of the bootstrap; 0 for no intervals.
     pub resamples: usize,
     /// Expected length of a block of bars; 0 to find it from the returns.
+    #[schemars(extend("unit" = "bars"))]
     pub block: f64,
     /// Seed of the resamples.
     pub seed: u64,
     /// Policies compared elsewhere, in other runs for example; this run's epochs are counted by themselves.
     pub trials: usize,
     /// Value distributions are written every so many epochs; 0 for none.
+    #[schemars(extend("unit" = "epochs"))]
     pub values_every: usize,
 }
 

@@ -50,7 +50,17 @@ fn a_task_is_trained_evaluated_and_inspected() {
     let out = train("cartpole", &run, &[]);
     assert_eq!(
         names(&run),
-        ["best.safetensors", "config.toml", "last.safetensors", "metrics.jsonl", "state", "test.json"]
+        [
+            "best.safetensors",
+            "config.toml",
+            "events.out.tfevents.stepgraph",
+            "last.safetensors",
+            "metrics.jsonl",
+            "report.html",
+            "run.log",
+            "state",
+            "test.json"
+        ]
     );
     let rows = rows(&run);
     let kind = |kind: &str| rows.iter().filter(|row| row["kind"] == kind).cloned().collect::<Vec<_>>();

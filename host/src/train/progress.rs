@@ -37,7 +37,7 @@ pub struct Progress {
     fold: String,
     /// The phase that is running.
     phase: String,
-    /// Loss and Sharpe ratio of the last epoch.
+    /// Loss and validation of the last epoch.
     status: String,
 }
 
@@ -146,9 +146,8 @@ impl Progress {
     }
 
     /// What the last epoch came to, shown beside the pace.
-    pub fn status(&mut self, loss: f32, sharpe: Option<f64>) {
-        let sharpe = sharpe.map_or("undefined".into(), |sharpe| format!("{sharpe:.2}"));
-        self.status = format!("  loss {loss:.4}  validation Sharpe {sharpe}");
+    pub fn status(&mut self, loss: f32, validation: &str) {
+        self.status = format!("  loss {loss:.4}  {validation}");
     }
 
     /// A row for a program, as in the metrics.

@@ -42,9 +42,12 @@ pub struct About<'a> {
     program: &'static str,
     kernels: &'a str,
     device: String,
+    /// The control task, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<&'static str>,
     data: Vec<Data<'a>>,
     parameters: usize,
-    /// Names of the state's features, the window's first.
+    /// Names of a market state's features, the window's first.
     features: Vec<&'static str>,
 }
 
@@ -58,16 +61,11 @@ struct Data<'a> {
 }
 
 impl<'a> About<'a> {
-    /// Of a run on a market or a control task, whose features have no names.
+    /// Of a run.
     pub fn new(config: &Config, world: World<'a>, kernels: &'a str, device: String) -> Self {
-        let symbols = world.market().map_or(&[][..], |market| &market.record.symbols);
-        let features = match world {
-            World::Market(_) => {
-                let window = (0..config.market.window).flat_map(|_| bars::FEATURE_NAMES);
-                window.chain(PORTFOLIO_NAMES).collect()
-            }
-            World::Task(_) => Vec::new(),
-        };
+        let market = world.market();
+        let window = (0..config.market.window).flat_map(|_| bars::FEATURE_NAMES).chain(PORTFOLIO_NAMES);
+        let symbols = market.map_or(&[][..], |market| &market.record.symbols[..]);
         let data = symbols.iter().map(|symbol| Data {
             symbol: &symbol.name,
             source: &symbol.source,
@@ -78,9 +76,10 @@ impl<'a> About<'a> {
             program: env!("CARGO_PKG_VERSION"),
             kernels,
             device,
+            task: world.task().map(|task| task.task.name()),
             data: data.collect(),
             parameters: Flat::new(&config.model, &config.parts()).count(),
-            features,
+            features: if market.is_some() { window.collect() } else { Vec::new() },
         }
     }
 

@@ -158,13 +158,11 @@ impl Run<'_> {
         let learned = if self.config.folds.warm_start { Some(agent.learned()?) } else { None };
         let best = run.best.take().map(|best| self.test(agent, progress, &mut run, &best)).transpose()?;
         run.metrics.end_events()?;
-        if self.world.market().is_some() {
-            write_page(&self.files.folder)?;
-        }
+        write_page(&self.files.folder)?;
         Ok(Outcome { best, learned, stopped, state })
     }
 
-    /// Tests the best policy and writes what came out.
+    /// Tests the best policy, of a control task the last one too, and writes what came out.
     fn test(
         &self,
         agent: &mut dyn Agent,
@@ -178,8 +176,9 @@ impl Run<'_> {
         };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
+        let test = self.world.evaluate(agent, PartName::Test, 0)?;
         let sharpes = validated(&self.files.metrics())?;
-        let test = self.world.judge(agent, PartName::Test, &self.config.report, sharpes.as_deref())?;
+        let test = self.world.judged(test, &self.config.report, PartName::Test, sharpes.as_deref())?;
         run.metrics.tell(progress, "test", &test)?;
         if let Some(last) = &last {
             run.metrics.tell(progress, "test_last", last)?;
@@ -204,6 +203,11 @@ impl Run<'_> {
         Ok(Tested { epoch: best.provenance.epoch, test, last, control })
     }
 
+    /// What runs where, on what.
+    fn about(&self, agent: &dyn Agent) -> About<'_> {
+        About::new(self.config, self.world, &self.kernels, agent.device())
+    }
+
     /// The test of the last finished epoch's policy, from the bytes of its file: a run that was stopped in the midst of an
     /// epoch has newer parameters, which nobody could evaluate again.
     fn test_of_last(&self, agent: &mut dyn Agent, bytes: &Option<Vec<u8>>) -> anyhow::Result<Evaluation> {
@@ -212,11 +216,6 @@ impl Run<'_> {
         agent.set_parameters(&last.online, &last.target)?;
         agent.set_kept(&last.kept)?;
         self.world.evaluate(agent, PartName::Test, 0)
-    }
-
-    /// What runs where, on what.
-    fn about(&self, agent: &dyn Agent) -> About<'_> {
-        About::new(self.config, self.world, &self.kernels, agent.device())
     }
 
     /// The fold of a walk-forward that the run is, if any.
@@ -346,9 +345,9 @@ impl Run<'_> {
         let every = config.report.values_every;
         if every > 0
             && epoch.is_multiple_of(every)
-            && let (Some(market), Some(backtests)) = (self.world.market(), report.market())
+            && let (Some(market), Some(test)) = (self.world.market(), report.market())
         {
-            let part = (PartName::Validation, &backtests.passes[..]);
+            let part = (PartName::Validation, &test.passes[..]);
             let values = Values::new(config, market, part, &policy, run.position.step)?;
             run.metrics.write("values", &values)?;
         }
@@ -375,7 +374,7 @@ impl Run<'_> {
             best: is_best,
         };
         run.metrics.tell(progress, "epoch", &row)?;
-        progress.status(row.loss, row.validation_sharpe);
+        progress.status(row.loss, &row.validation_text());
         let sparsity = agent.sparsity()?;
         if !sparsity.is_empty() {
             run.metrics.write("sparsity", &SparsityRow { epoch, tensors: sparsity.into_iter().collect() })?;
@@ -499,6 +498,15 @@ struct Numbered<'a> {
 }
 
 impl EpochRow {
+    /// What is looked at to choose the best policy.
+    fn validation_text(&self) -> String {
+        match (&self.validation, self.validation_sharpe) {
+            (Some(report), _) => format!("mean return {:.2}", report.mean_return),
+            (None, Some(sharpe)) => format!("validation Sharpe {sharpe:.2}"),
+            (None, None) => "validation Sharpe undefined".into(),
+        }
+    }
+
     fn text(&self, epochs: usize) -> String {
         let validation = match &self.validation {
             Some(report) => format!(

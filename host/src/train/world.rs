@@ -130,19 +130,24 @@ impl<'a> World<'a> {
         }
     }
 
-    /// As [`World::evaluate`] of number 0; a market's result has intervals, and is deflated for the policies with the
-    /// validation ratios `sharpes`, where these are known (`Market::judged`).
-    pub fn judge(
+    /// A market's evaluation with what has to be known to judge it ([`Market::judged`]); a task's as it is.
+    ///
+    /// # Errors
+    /// As for [`Market::result`].
+    pub fn judged(
         self,
-        agent: &mut dyn Agent,
-        part: PartName,
+        evaluation: Evaluation,
         keys: &settings::Report,
+        part: PartName,
         sharpes: Option<&[Option<f64>]>,
     ) -> anyhow::Result<Evaluation> {
-        let Self::Market(market) = self else { return self.evaluate(agent, part, 0) };
-        let passes = agent.passes(part, market.symbols.len())?;
-        let result = market.judged(keys, &passes, part, sharpes)?;
-        Ok(Evaluation::Market(Box::new(Backtests { result, passes })))
+        match (self, evaluation) {
+            (Self::Market(market), Evaluation::Market(mut backtests)) => {
+                backtests.result = market.judged(keys, &backtests.passes, part, sharpes)?;
+                Ok(Evaluation::Market(backtests))
+            }
+            (_, evaluation) => Ok(evaluation),
+        }
     }
 }
 

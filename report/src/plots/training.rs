@@ -94,6 +94,15 @@ pub fn training(run: &RunData) -> Vec<Plot> {
         "Sharpe ratio, annualised",
         &[("validation_sharpe", "Sharpe ratio", 1.0)],
     ));
+    if run.about().is_some_and(|row| row.fields.contains_key("task")) {
+        plots.push(epochs(
+            "mean-return",
+            "Mean return",
+            "Of each epoch's policy over its validation episodes; the best one is tested.",
+            "undiscounted return",
+            &[("validation_return", "mean return", 1.0)],
+        ));
+    }
     plots.push(epochs(
         "step-time",
         "Time of a training step",
