@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn every_key_has_a_type_and_a_meaning() {
         let sections = sections();
-        assert_eq!(sections[0].name, "data");
+        assert_eq!(sections[0].name, "task");
         for section in sections {
             assert!(!section.meaning.is_empty() && !section.keys.is_empty(), "[{}]", section.name);
             for key in &section.keys {
