@@ -362,7 +362,7 @@ impl<T: Real> Learner<T> {
     }
 
     /// Greedy action of each branch, [batch, branches].
-    fn greedy(&self, heads: &Heads<T>) -> Vec<u32> {
+    pub(crate) fn greedy(&self, heads: &Heads<T>) -> Vec<u32> {
         let q = heads.q_values(&self.support);
         let mut greedy = Vec::with_capacity(heads.batch() * q.len());
         for row in 0..heads.batch() {

@@ -9,7 +9,9 @@
 //! read from it without a gradient; `c51`, `cql`, `iqn`, `iql`, `ensemble` and `confidence` are the losses, `terms` their shares
 //! of the gradient, `vaccine` what it does not go against, `spectral` the limit on the trunk, `pruning` its masks; `group` is a
 //! set of parameters with an Adam of its own, `networks` all of them with the target, `kept` what else stays,
-//! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step. A
+//! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step,
+//! `outlook` what a trained policy says of states, `held_out` its loss of
+//! transitions that are not learned from. A
 //! further loss term is a module beside `c51` and, if it has a network of its own, one more [`settings::Group`].
 
 pub mod attention;
@@ -24,6 +26,7 @@ mod evaluate;
 mod glu;
 pub mod golden;
 mod group;
+mod held_out;
 mod hyper;
 mod init;
 pub mod iql;
@@ -37,6 +40,7 @@ pub mod noisy;
 pub mod nstep;
 pub mod ops;
 pub mod optimizer;
+mod outlook;
 pub mod pruning;
 mod real;
 pub mod replay;
@@ -50,9 +54,11 @@ pub use batch::C51Batch;
 pub use error::CpuError;
 pub use glu::glu;
 pub use group::{ParameterGroup, Weights};
+pub use held_out::HeldOut;
 pub use hyper::{Hyper, RateSchedule, decimal};
 pub use init::{init_flat, init_parameters, init_spectral};
 pub use learner::{CpuLearner, Learner, Net, Oracle, Start};
+pub use outlook::Outlook;
 pub use real::Real;
 pub use state::LearnerState;
 pub use values::{

@@ -445,7 +445,9 @@ mod tests {
             }
         }
         assert!(
-            text.contains("\n# B: samples per training step. (an integer, 0 or more)\nbatch = 256\n"),
+            text.contains(
+                "\n# B: samples per training step. Unit: samples. (an integer, 0 or more)\nbatch = 256\n"
+            ),
             "{text}"
         );
     }
