@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use settings::Precision;
 
+use crate::commands::config::ConfigArgs;
 use crate::commands::data::DataCommand;
+use crate::commands::export::ExportArgs;
 use crate::commands::inspect::InspectArgs;
+use crate::commands::predict::PredictArgs;
 use crate::train::agent::PartName;
 
 /// Trains distributional Q-learning agents on bar data, every training step one CUDA graph launch.
@@ -25,11 +28,17 @@ pub enum Command {
     Train(TrainArgs),
     /// Backtest a policy; reproduces the result that `train` printed.
     Eval(EvalArgs),
+    /// Decide at the newest bar of a file: the order, Q values, distributions, uncertainty.
+    Predict(PredictArgs),
+    /// Write a policy for other programs: safetensors that PyTorch loads, and ONNX.
+    Export(ExportArgs),
     /// Check, convert or make a bar file.
     #[command(subcommand)]
     Data(DataCommand),
-    /// Say what a checkpoint holds: tensors, parameters, configuration, origin.
+    /// Say what a checkpoint holds: tensors, parameters, configuration, origin, history of its run.
     Inspect(InspectArgs),
+    /// Print the configuration that a preset, a file and --set make, with what every key means.
+    Config(ConfigArgs),
     /// Print a script that completes this program's commands and options in a shell.
     Completions {
         /// The shell.
@@ -95,7 +104,10 @@ pub struct TrainArgs {
     /// How timestamps are written, strptime notation or epoch-s, epoch-ms, epoch-us, epoch-ns; found when absent.
     #[arg(long, value_name = "FORMAT")]
     pub date_format: Option<String>,
-    /// Configuration file (TOML).
+    /// Preset to start from; `list` lists them. Without it one for the device: the defaults on a GPU, market-cpu else.
+    #[arg(long, value_name = "NAME", conflicts_with = "resume")]
+    pub preset: Option<String>,
+    /// Configuration file (TOML), over the preset.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Overrides one key, for example --set train.batch=512; may be repeated.
@@ -179,6 +191,18 @@ pub enum Workload {
     P2Full,
 }
 
+impl Workload {
+    /// The preset that the workload is.
+    pub fn preset(self) -> &'static str {
+        match self {
+            Self::P1Core => "p1-core",
+            Self::P1 => "p1",
+            Self::P2 => "p2",
+            Self::P2Full => "p2-full",
+        }
+    }
+}
+
 /// `profile`.
 #[derive(Clone, Debug, Args)]
 pub struct ProfileArgs {
@@ -197,6 +221,9 @@ pub struct ProfileArgs {
     /// Workload to start from; a file and overrides lie over it.
     #[arg(long, value_enum, default_value_t = Workload::P1Core)]
     pub workload: Workload,
+    /// Preset to start from instead of a workload; `list` lists them.
+    #[arg(long, value_name = "NAME", conflicts_with = "workload")]
+    pub preset: Option<String>,
     /// Configuration file (TOML).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -1,8 +1,11 @@
 //! What the subcommands do.
 
 pub mod check;
+pub mod config;
 pub mod data;
+pub mod export;
 pub mod inspect;
+pub mod predict;
 pub mod resume;
 
 use std::fs;
@@ -10,7 +13,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::CommandFactory;
-use settings::{Config, Flat, Precision};
+use settings::{Config, Flat, Precision, presets};
 
 use crate::cli::{Cli, DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
 use crate::commands::resume::Resuming;
@@ -19,7 +22,7 @@ use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
 use crate::cuda::{CudaExec, CudaOptions, Products};
 use crate::embedded;
-use crate::profile::{ProfileOptions, profile, table, workload};
+use crate::profile::{ProfileOptions, profile, table};
 use crate::step::Matmul;
 use crate::train::Stop;
 use crate::train::agent::Agent;
@@ -44,6 +47,10 @@ pub enum Ending {
 
 /// `host train`.
 pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
+    if args.preset.as_deref() == Some("list") {
+        return write_result(&presets::list()).map(|()| Ending::Done);
+    }
+    let named = preset(args.preset.as_deref())?;
     let mut progress = Progress::new(args.quiet);
     let stop = Stop::default();
     stop.on_signals()?;
@@ -55,10 +62,11 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     {
         bail!("--profile times the graphs of a GPU, and this run would be on the CPU: {reason}");
     }
-    let preset = match &resuming {
-        Some(resuming) => resuming.config().clone(),
-        None if gpu.is_ok() => Config::gpu_preset(),
-        None => Config::cpu_preset(),
+    let preset = match (&resuming, named) {
+        (Some(resuming), _) => resuming.config().clone(),
+        (None, Some(named)) => named,
+        (None, None) if gpu.is_ok() => Config::gpu_preset(),
+        (None, None) => Config::cpu_preset(),
     };
     let mut config = configuration(&preset, args.config.as_deref(), &args.sets)?;
     set_files(&mut config.data, &args.data);
@@ -219,7 +227,11 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
 
 /// `host profile`.
 pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
-    let mut config = configuration(&workload(args.workload), args.config.as_deref(), &args.sets)?;
+    if args.preset.as_deref() == Some("list") {
+        return write_result(&presets::list());
+    }
+    let base = preset(Some(args.preset.as_deref().unwrap_or(args.workload.preset())))?.unwrap_or_default();
+    let mut config = configuration(&base, args.config.as_deref(), &args.sets)?;
     if config.model.state == 0 {
         config.model.state = 80;
     }
@@ -266,6 +278,11 @@ pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "host", &mut script);
     write_result(&String::from_utf8(script)?)
+}
+
+/// The preset of that name, if one was named.
+fn preset(name: Option<&str>) -> anyhow::Result<Option<Config>> {
+    name.map(|name| Ok(presets::find(name)?.config()?)).transpose()
 }
 
 fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyhow::Result<Config> {

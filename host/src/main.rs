@@ -13,8 +13,11 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => commands::train(&args),
         Command::Eval(args) => done(commands::eval(&args)),
+        Command::Predict(args) => done(commands::predict::run(&args)),
+        Command::Export(args) => done(commands::export::run(&args)),
         Command::Data(command) => done(commands::data::run(&command)),
         Command::Inspect(args) => done(commands::inspect::inspect(&args)),
+        Command::Config(args) => done(commands::config::run(&args)),
         Command::Completions { shell } => done(commands::completions(shell)),
         Command::Profile(args) => done(commands::profile_command(&args)),
         Command::Doctor => done(commands::doctor_command()),

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use gpu::philox;
 use serde::Serialize;
-use settings::{Config, Head, Precision};
+use settings::{Config, Precision};
 
-use crate::cli::Workload;
 use crate::cuda::{CudaExec, CudaOptions, Graph, KernelImages, Products};
 use crate::exec::Memory;
 use crate::gemm;
@@ -52,38 +51,6 @@ pub struct StepFigures {
     pub nodes: (usize, usize),
     /// Median of each section as a graph of its own.
     pub sections_us: Vec<(&'static str, f64)>,
-}
-
-/// A reference workload of SPEC section 9.
-pub fn workload(workload: Workload) -> Config {
-    let mut config = Config::default();
-    let model = &mut config.model;
-    (model.state, model.window, model.bar_features) = (80, 8, 9);
-    if workload == Workload::P1Core {
-        return config;
-    }
-    if matches!(workload, Workload::P2 | Workload::P2Full) {
-        config.train.batch = 16_384;
-        (model.state, model.window, model.bar_features) = (128, 12, 10);
-        (model.trunk1, model.trunk2) = (512, 512);
-        model.branches = vec![9, 3, 3, 5];
-        model.head = Head::Glu;
-        (model.value_hidden, model.branch_hidden) = (32, 32);
-        config.iqn.hidden = 256;
-    }
-    config.cql.enabled = true;
-    config.iqn.enabled = true;
-    config.iql.enabled = true;
-    config.attention.enabled = true;
-    config.spectral.enabled = true;
-    if workload == Workload::P2Full {
-        config.mamba.enabled = true;
-        config.ensemble.enabled = true;
-        config.confidence.enabled = true;
-        config.model.noisy = true;
-        config.pruning.enabled = true;
-    }
-    config
 }
 
 /// Measures every combination that the machine has.

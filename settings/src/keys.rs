@@ -3,6 +3,7 @@
 //! unknown keys and wrong types are made of it, so that none of them can differ from what is read.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
@@ -43,7 +44,12 @@ pub struct Section {
 }
 
 /// All sections of the configuration, in the order in which it is written.
-pub fn sections() -> Vec<Section> {
+pub fn sections() -> &'static [Section] {
+    static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(read_sections);
+    &SECTIONS
+}
+
+fn read_sections() -> Vec<Section> {
     let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
     let schema = settings.into_generator().into_root_schema_for::<Config>();
     // Objects of a schema are sorted by name; a written configuration has the order of the types.
@@ -362,7 +368,7 @@ mod tests {
     fn every_key_has_a_type_and_a_meaning() {
         let sections = sections();
         assert_eq!(sections[0].name, "data");
-        for section in &sections {
+        for section in sections {
             assert!(!section.meaning.is_empty() && !section.keys.is_empty(), "[{}]", section.name);
             for key in &section.keys {
                 assert!(!key.meaning.is_empty(), "{} has no comment", key.name);

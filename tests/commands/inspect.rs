@@ -189,4 +189,28 @@ fn the_same_run_writes_the_same_bytes() {
     }
     let out = host(&["inspect", &runs[0]]).good();
     assert!(out.contains("synthetic market (regimes, seed 1): 1200 bars") && out.contains("CPU"), "{out}");
+    // The history of the run, as it was recorded.
+    let metrics = fs::read_to_string(Path::new(&runs[0]).join("metrics.jsonl")).unwrap();
+    let recorded: Vec<Value> = metrics
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|row: &Value| row["kind"] == "epoch")
+        .collect();
+    assert_eq!(recorded.len(), 2);
+    let value: Value = serde_json::from_str(&host(&["inspect", &runs[0], "--json"]).good()).unwrap();
+    assert_eq!(value["history"], Value::from(recorded.clone()));
+    let history = out.split_once("  history\n").expect("a history").1;
+    assert_eq!(history.lines().count(), 3);
+    for (line, row) in history.lines().skip(1).zip(&recorded) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[..2], [row["epoch"].to_string(), format!("{:.5}", row["loss"].as_f64().unwrap())]);
+        assert_eq!(line.ends_with("best so far"), row["best"] == true);
+    }
+    // A row that is being written is not there yet; a damaged one is an error.
+    let path = Path::new(&runs[0]).join("metrics.jsonl");
+    fs::write(&path, format!("{metrics}{{\"kind\":\"epoch\",\"epo")).unwrap();
+    assert_eq!(host(&["inspect", &runs[0]]).good(), out);
+    fs::write(&path, "{\"kind\":\"epoch\",\"epo\n").unwrap();
+    let (err, _) = host(&["inspect", &runs[0]]).refused();
+    assert!(err.contains("metrics.jsonl, line 1"), "{err}");
 }

@@ -2,10 +2,13 @@
 
 mod check;
 mod completions;
+mod config;
 mod data;
 mod errors;
+mod export;
 mod folds;
 mod inspect;
+mod predict;
 #[path = "../resumable/mod.rs"]
 mod resumable;
 mod resume;

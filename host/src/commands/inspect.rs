@@ -1,8 +1,11 @@
-//! `host inspect`: what a checkpoint holds.
+//! `host inspect`: what a checkpoint holds, and the history of its run.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use settings::Flat;
@@ -10,6 +13,9 @@ use settings::Flat;
 use crate::train::checkpoint::Checkpoint;
 use crate::train::market::Walk;
 use crate::train::progress::write_result;
+
+/// Longest line of a run's metrics that is read, in bytes; the longest that is written is a thousand times shorter.
+const LONGEST: u64 = 1 << 24;
 
 /// `inspect`.
 #[derive(Clone, Debug, Args)]
@@ -27,11 +33,76 @@ pub fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let path = Checkpoint::file_of(&args.checkpoint)?;
     let (checkpoint, checksum) = Checkpoint::load_with_checksum(&path)?;
     let file = path.display().to_string();
+    let history = history(&path)?;
     if args.json {
-        let value = as_json(&file, &checkpoint, checksum.as_deref())?;
+        let mut value = as_json(&file, &checkpoint, checksum.as_deref())?;
+        value["history"] = history.into();
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&value)?));
     }
-    write_result(&as_text(&file, &checkpoint, checksum.as_deref())?)
+    write_result(&(as_text(&file, &checkpoint, checksum.as_deref())? + &history_text(&history)))
+}
+
+/// The rows of the epochs in the metrics of the run that a checkpoint lies in; empty where it lies alone.
+///
+/// # Errors
+/// A row that is no JSON, with file and line. The last one may be cut: a run may be writing it.
+fn history(checkpoint: &Path) -> anyhow::Result<Vec<Value>> {
+    let path = checkpoint.with_file_name("metrics.jsonl");
+    if !path.is_file() {
+        return Ok(Vec::new());
+    }
+    let name = path.display();
+    let mut file = BufReader::new(File::open(&path).with_context(|| format!("reading {name}"))?);
+    let (mut rows, mut line) = (Vec::new(), Vec::new());
+    for number in 1.. {
+        line.clear();
+        file.by_ref()
+            .take(LONGEST)
+            .read_until(b'\n', &mut line)
+            .with_context(|| format!("reading {name}"))?;
+        if line.last() != Some(&b'\n') {
+            if line.len() as u64 == LONGEST {
+                bail!(
+                    "{name}, line {number}: it has {LONGEST} bytes or more, so these are not a run's metrics"
+                );
+            }
+            break;
+        }
+        // A run has a hundred times as many rows of steps.
+        if line.starts_with(br#"{"kind":"epoch","#) {
+            let row = serde_json::from_slice(&line).with_context(|| format!("{name}, line {number}"))?;
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// A line for each epoch.
+fn history_text(rows: &[Value]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "  history\n    {:>5} {:>11} {:>11} {:>9} {:>12} {:>12}\n",
+        "epoch", "loss", "td", "epsilon", "validation", "Sharpe"
+    );
+    for row in rows {
+        let number = |key: &str, digits: usize| match row[key].as_f64() {
+            Some(value) => format!("{value:.digits$}"),
+            None => "-".into(),
+        };
+        let gain = row["validation_return"].as_f64().map_or("-".into(), |x| format!("{:+.2}%", 100.0 * x));
+        text += &format!(
+            "    {:>5} {:>11} {:>11} {:>9} {gain:>12} {:>12}{}\n",
+            number("epoch", 0),
+            number("loss", 5),
+            number("td", 5),
+            number("epsilon", 3),
+            number("validation_sharpe", 3),
+            if row["best"] == true { "  best so far" } else { "" }
+        );
+    }
+    text
 }
 
 fn as_json(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> anyhow::Result<Value> {

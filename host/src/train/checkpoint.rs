@@ -291,7 +291,7 @@ pub(super) fn checksum<'a>(
 }
 
 /// The bytes of a safetensors file.
-fn file_bytes(
+pub(crate) fn file_bytes(
     metadata: &BTreeMap<String, String>,
     tensors: &BTreeMap<String, Stored<'_>>,
 ) -> anyhow::Result<Vec<u8>> {

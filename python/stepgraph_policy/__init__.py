@@ -1,0 +1,5 @@
+"""Runs a policy that Stepgraph exported (`host export`), in PyTorch."""
+
+from .policy import Outlook, Policy
+
+__all__ = ["Outlook", "Policy"]
