@@ -1,0 +1,20 @@
+//! From a transition data set to checked transitions: states, actions, rewards, next states, and how episodes end, with
+//! `terminated` and `truncated` kept apart as Gymnasium and Minari define them.
+//!
+//! [`load`] reads Parquet, safetensors, NPZ and Minari's HDF5, by a file's first bytes; [`TransitionSet`] holds the rows
+//! and knows episodes, n-step windows and the held-out part. Nothing is repaired. `docs/TRANSITIONS.md` is the user's side.
+
+mod column;
+mod error;
+mod minari;
+mod npz_file;
+mod parquet_file;
+mod safetensors_file;
+mod set;
+mod source;
+mod windows;
+
+pub use error::TransitionError;
+pub use set::{Format, TransitionSet};
+pub use source::{load, looks_like_transitions};
+pub use windows::Windows;
