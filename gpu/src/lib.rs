@@ -14,6 +14,7 @@ pub mod market;
 pub mod philox;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
+pub mod task;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use kernels::KERNELS;

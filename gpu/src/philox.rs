@@ -31,6 +31,10 @@ pub enum Stream {
     EnsembleMask = 7,
     /// Permutations of the causal probe.
     Probe = 8,
+    /// Which samples get another goal in hindsight, and which one.
+    Hindsight = 9,
+    /// Seeds of evaluation episodes.
+    Evaluation = 10,
     /// Noise of the online network's heads in a training step.
     NoiseOnline = 16,
     /// Noise of the target network's heads in a training step.

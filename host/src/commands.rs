@@ -34,6 +34,7 @@ use crate::train::progress::{Progress, write_line, write_result};
 use crate::train::run::{Run, Tested};
 use crate::train::run_files::RunFiles;
 use crate::train::walk::walk_forward;
+use crate::train::world::{Loaded, World};
 use crate::{doctor, gemm};
 
 /// How a command ended that did not fail.
@@ -85,12 +86,10 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     if config.folds.walks() && resuming.is_none() {
         return train_folds(args, config, gpu, &stop, &mut progress);
     }
-    let market = match resuming.as_ref().and_then(Resuming::walk) {
-        Some(walk) => Market::of_walk(&mut config, walk)?,
-        None => Market::prepare(&mut config)?,
-    };
+    let loaded = Loaded::prepare(&mut config, resuming.as_ref().and_then(Resuming::walk))?;
+    let world = loaded.world();
     if let Some(resuming) = &resuming {
-        resuming.check_input(&config, &market)?;
+        resuming.check_input(&config, world)?;
     }
     if let Some(signal) = stop.signal() {
         progress.line("stopped before the first epoch: nothing was written");
@@ -99,12 +98,14 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     for key in config.without_effect(&preset) {
         write_line(&format!("warning: {key}"));
     }
-    progress.line(market.text.trim_end());
-    progress.line(&costs(&config));
+    progress.line(&world.text());
+    if world.market().is_some() {
+        progress.line(&costs(&config));
+    }
     let flat = Flat::new(&config.model, &config.parts());
     progress.line(&format!("network: {} parameters ({})", flat.count(), counts(&flat)));
     // Made before the run's folder: what does not fit into memory leaves no folder behind.
-    let (mut agent, kernels) = agent(gpu, &config, &market, &device, &progress, args.profile)?;
+    let (mut agent, kernels) = agent(gpu, &config, world, &device, &progress, args.profile)?;
     progress.line(&format!("device: {}", agent.device()));
     let (files, resumed) = match resuming {
         Some(resuming) => {
@@ -115,7 +116,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         None => (RunFiles::create(args.run.as_deref())?, None),
     };
     progress.line(&format!("run: {}", files.folder.display()));
-    let run = Run { config: &config, market: &market, files: &files, kernels, stop: stop.clone() };
+    let run = Run { config: &config, world, files: &files, kernels, stop: stop.clone() };
     let outcome = run.train(agent.as_mut(), &mut progress, resumed)?;
     let signal = stop.signal().filter(|_| outcome.stopped);
     if signal.is_some() {
@@ -125,10 +126,12 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         };
         progress.line(&format!("stopped early; {go_on}"));
     }
-    if let Some(Tested { epoch, test, control, .. }) = &outcome.best {
+    if let Some(Tested { epoch, test, last, control }) = &outcome.best {
         let best = files.best();
-        let finding =
-            control.as_ref().map(|control| control.finding(test.report.strategy.sharpe).to_string());
+        if let Some(last) = last {
+            write_result(&format!("test, last policy ({}):\n{last}\n", files.last().display()))?;
+        }
+        let finding = control.as_ref().map(|control| control.finding(test.sharpe()).to_string());
         let finding = finding.unwrap_or_default();
         write_result(&format!(
             "test part, policy of epoch {epoch} ({}):\n{test}{finding}\n",
@@ -171,7 +174,7 @@ fn train_folds(
                 // Every fold has a GPU context of its own: the one before is gone with its agent.
                 None => open_gpu(&args.device, None)?,
             };
-            agent(gpu, config, market, &args.device, &Progress::new(quiet), args.profile)
+            agent(gpu, config, market.into(), &args.device, &Progress::new(quiet), args.profile)
         })?;
     if result.stopped {
         progress.line(&format!("stopped early, after {} fold(s)", result.folds.len()));
@@ -201,13 +204,14 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     config.collect.warmup = 1;
     config.collect.steps = 1;
     config.replay = settings::Replay::default();
-    let market = Market::of_record(&mut config, &checkpoint.market)?;
+    config.her.enabled = false;
+    let loaded = Loaded::of_record(&mut config, checkpoint.market.as_ref())?;
+    let world = loaded.world();
     let gpu = open_gpu(&args.device, None)?;
-    let (mut agent, _) = agent(gpu, &config, &market, &args.device, &Progress::new(true), false)?;
+    let (mut agent, _) = agent(gpu, &config, world, &args.device, &Progress::new(true), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
-    let passes = agent.passes(args.part, market.symbols.len())?;
-    let report = market.result(&passes, args.part)?;
+    let report = world.evaluate(agent.as_mut(), args.part, 0)?;
     if args.json {
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
     }
@@ -221,7 +225,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     }
     let part = format!("{:?}", args.part).to_lowercase();
     let epoch = checkpoint.provenance.epoch;
-    let fold = checkpoint.market.walk.map_or(String::new(), |w| format!(" of fold {} of {}", w.fold, w.of));
+    let fold = world.walk().map_or(String::new(), |w| format!(" of fold {} of {}", w.fold, w.of));
     write_result(&format!("{part} part{fold}, policy of epoch {epoch} ({}):\n{report}\n", path.display()))
 }
 
@@ -336,7 +340,7 @@ fn backend(args: &DeviceArgs) -> Matmul {
 fn agent<'a>(
     gpu: OpenedGpu,
     config: &'a Config,
-    market: &'a Market,
+    world: World<'a>,
     args: &DeviceArgs,
     progress: &Progress,
     profile: bool,
@@ -344,13 +348,13 @@ fn agent<'a>(
     match gpu {
         Ok(exec) => {
             let matmul = backend(args);
-            Ok((Box::new(GpuAgent::new(config, market, exec, matmul, profile)?), embedded::kernel_hash()))
+            Ok((Box::new(GpuAgent::new(config, world, exec, matmul, profile)?), embedded::kernel_hash()))
         }
         Err(reason) => {
             if args.device == DeviceChoice::Auto {
                 progress.line(&format!("no GPU: {reason}"));
             }
-            Ok((Box::new(CpuAgent::new(config, market)?), "none".into()))
+            Ok((Box::new(CpuAgent::new(config, world)?), "none".into()))
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::presets;
 use crate::pruning::Pruning;
 use crate::replay::Replay;
 use crate::schedule::Schedule;
+use crate::task::{Her, Task};
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -387,6 +388,8 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// What is learned: the market, or a control task.
+    pub task: Task,
     /// Where the bars come from.
     pub data: Data,
     /// Network shape.
@@ -423,6 +426,8 @@ pub struct Config {
     pub collect: Collect,
     /// Sampling from the replay ring, n-step returns.
     pub replay: Replay,
+    /// Hindsight, for tasks with goals.
+    pub her: Her,
     /// Split by time.
     pub split: Split,
     /// Walk-forward.
@@ -563,6 +568,8 @@ impl Config {
         }
         self.replay.check(self)?;
         self.checkpoint.check()?;
+        self.task.check(self)?;
+        self.her.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {
                 Ok(())

@@ -32,10 +32,17 @@ impl Config {
             "mamba" => self.mamba.enabled,
             "spectral" => self.spectral.enabled,
             "pruning" => self.pruning.enabled,
+            "her" => self.her.enabled,
             _ => true,
         };
         if !enabled && name != "enabled" {
             return Some(format!("{section}.enabled = false"));
+        }
+        // A control task reads no bars.
+        let of_the_market =
+            ["data", "split", "market", "folds"].contains(&section) || key == "collect.episode";
+        if of_the_market && !self.task.is_market() {
+            return Some(format!("task.name = \"{}\"", self.task.name));
         }
         let prioritized = ["alpha", "beta_start", "beta_end", "beta_steps", "eps", "priority", "iqn_weight"]
             .contains(&name);
@@ -53,6 +60,7 @@ impl Config {
             "budgets" if !self.parts().budgeted() => {
                 "there is one term on the main parameters, so nothing is shared"
             }
+            "task" if name != "name" && self.task.is_market() => "task.name = \"market\"",
             "data" if name.starts_with("synthetic") && self.data.file.is_some() => "data.file is set",
             "data" if of_a_file && self.data.file.is_none() => "data.file is not set",
             "checkpoint" if name == "interval_minutes" && self.checkpoint.states == 0 => {
@@ -92,6 +100,24 @@ mod tests {
                 "data.delimiter = \";\" has no effect: data.file is not set",
                 "iqn.hidden = 64 has no effect: iqn.enabled = false",
                 "replay.alpha = 0.5 has no effect: replay.prioritized = false",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_control_task_has_no_bars_and_the_market_no_episodes_to_evaluate() {
+        assert_eq!(
+            without_effect(&["task.name=cartpole", "market.window=4", "collect.episode=9", "task.limit=50"]),
+            [
+                "collect.episode = 9 has no effect: task.name = \"cartpole\"",
+                "market.window = 4 has no effect: task.name = \"cartpole\"",
+            ]
+        );
+        assert_eq!(
+            without_effect(&["task.limit=50", "her.future=2"]),
+            [
+                "her.future = 2 has no effect: her.enabled = false",
+                "task.limit = 50 has no effect: task.name = \"market\"",
             ]
         );
     }

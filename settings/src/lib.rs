@@ -19,6 +19,7 @@ pub mod presets;
 pub mod pruning;
 pub mod replay;
 pub mod schedule;
+pub mod task;
 
 pub use checkpoints::{Checkpoints, Difference};
 pub use config::{
@@ -33,3 +34,4 @@ pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, 
 pub use pruning::Pruning;
 pub use replay::{Priority, Replay};
 pub use schedule::Schedule;
+pub use task::{Her, Task};

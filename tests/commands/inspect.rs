@@ -18,7 +18,7 @@ fn policy(score: f64) -> Checkpoint {
     config.model.trunk1 = 16;
     config.iqn.enabled = true;
     config.iql.enabled = true;
-    let market = Market::prepare(&mut config).unwrap().record;
+    let market = Some(Market::prepare(&mut config).unwrap().record);
     let flat = Flat::new(&config.model, &config.parts());
     // What lies between tensors is padding, which no file holds: zero.
     let mut online = vec![0.0; flat.len];

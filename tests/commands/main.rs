@@ -12,6 +12,7 @@ mod predict;
 #[path = "../resumable/mod.rs"]
 mod resumable;
 mod resume;
+mod task;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -40,7 +40,7 @@ static POLICY: LazyLock<Vec<u8>> = LazyLock::new(|| {
         program: "0".into(),
         score: 1.0,
     };
-    let (config, market) = (config.clone(), market.record.clone());
+    let (config, market) = (config.clone(), Some(market.record.clone()));
     let kept: Kept = agent.kept().expect("what is kept");
     Checkpoint { config, market, provenance, online, target, kept }.bytes().expect("bytes")
 });
@@ -53,7 +53,7 @@ static STATE: LazyLock<(BTreeMap<String, String>, Tensors)> = LazyLock::new(|| {
     agent.train(2, &Stop::default(), &mut |_| std::ops::ControlFlow::Continue(())).expect("two steps");
     let saved = SavedRun {
         config: config.clone(),
-        market: market.record.clone(),
+        market: Some(market.record.clone()),
         origin: Origin::of(&agent, "none"),
         position: Position { collected: 5, trained: 2, step: 2, ..Position::start() },
         policies: [Some(POLICY.clone()), None],

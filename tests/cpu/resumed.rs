@@ -9,8 +9,8 @@ use host::error::ExecError;
 use host::exec::Memory;
 use host::step::state::{self, StateError};
 use host::step::{
-    Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
-    record_probe, record_vaccinated,
+    Collector, CollectorInput, EnvironmentInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune,
+    record, record_probe, record_vaccinated,
 };
 use host::tensors::Tensors;
 use settings::{Config, Precision};
@@ -77,9 +77,11 @@ impl Rig {
         let pending = config.replay.pending(ENVIRONMENTS);
         let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
         let input = CollectorInput {
-            params,
-            part,
-            table: TableBuffers::upload(&mut exec, table)?,
+            environment: EnvironmentInput::Market {
+                params,
+                part,
+                table: TableBuffers::upload(&mut exec, table)?,
+            },
             environments: ENVIRONMENTS,
             log_rows: 0,
             clock: Some(buffers.clock),

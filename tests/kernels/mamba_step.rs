@@ -7,7 +7,9 @@ use cpu_path::golden::tensor_errors;
 use cpu_path::{C51Batch, Hyper, Net, Oracle, Start, init_parameters, init_spectral};
 use gpu::market::Part;
 use host::error::ExecError;
-use host::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
+use host::step::{
+    Collector, CollectorInput, EnvironmentInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record,
+};
 use settings::{Config, Flat, Group, Layout, NoisyLayout, Precision};
 
 use super::golden::{f32s, f64s, upload_batch};
@@ -283,9 +285,11 @@ pub fn collection<B: Backend>(b: &mut B) -> Outcome {
     let online = super::put(b, "online", &f32s(&problem.start.online))?;
     let replay = Replay::alloc(b, &shape, 64)?;
     let input = CollectorInput {
-        params: &params,
-        part: &part,
-        table: TableBuffers::upload(b, &table)?,
+        environment: EnvironmentInput::Market {
+            params: &params,
+            part: &part,
+            table: TableBuffers::upload(b, &table)?,
+        },
         environments,
         log_rows: 0,
         clock: None,

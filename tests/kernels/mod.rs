@@ -14,6 +14,7 @@ pub mod oracle_step;
 #[path = "../../gpu/tests/common/random.rs"]
 mod random;
 pub mod rows;
+pub mod tasks;
 
 pub mod adam_cases;
 pub mod adam_ema;
@@ -32,6 +33,7 @@ pub mod glu;
 pub mod golden_full;
 pub mod golden_step;
 pub mod gradient_norm;
+pub mod her_relabel;
 pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
@@ -58,6 +60,8 @@ pub mod spectral_norm;
 pub mod step_signals;
 pub mod symbols_step;
 pub mod taken_q;
+pub mod task_run;
+pub mod task_step;
 pub mod term_reduce;
 pub mod update_scales;
 pub mod vaccine;
@@ -114,6 +118,7 @@ macro_rules! for_each_body {
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
+            her_relabel { c30_future_goals, random_episodes, contract }
             iql_derive { random_batches, extremes, quantiles_by_rank, averages_over_steps }
             iql_loss { random_batches }
             iqn { fp32, tf32, bf16, bf16_groups }
@@ -148,6 +153,11 @@ macro_rules! for_each_body {
             }
             step_signals { means_and_counters, history_wraps, counts_skipped_steps }
             taken_q { random_rows }
+            task_run { bit_flip_with_hindsight, cart_pole_n_step, acrobot_prioritized }
+            task_step {
+                gymnasium_cart_pole, gymnasium_acrobot, gymnasium_mountain_car, equations_of_motion, bit_flip_rule, as_the_cpu,
+                starts, contract
+            }
             term_reduce { terms, groups }
             update_scales { norms_budgets_and_clips, schedule }
             vaccine { projection, extremes, whole_step }

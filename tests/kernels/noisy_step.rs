@@ -5,7 +5,9 @@ use gpu::kernels::noisy::factors;
 use gpu::market::{Part, VecMarket};
 use gpu::philox::Stream;
 use host::error::ExecError;
-use host::step::{Collector, CollectorInput, Matmul, Replay, StepShape, TableBuffers, record};
+use host::step::{
+    Collector, CollectorInput, EnvironmentInput, Matmul, Replay, StepShape, TableBuffers, record,
+};
 use settings::{Config, NoisyLayout, Schedule};
 
 use super::check::same_bits;
@@ -155,9 +157,7 @@ pub fn acting<B: Backend>(b: &mut B) -> Outcome {
         let environments = if backtest { 1 } else { environments };
         let clock = if backtest { None } else { Some(beside.buffers.clock) };
         let input = CollectorInput {
-            params: &params,
-            part: &part,
-            table: on_device,
+            environment: EnvironmentInput::Market { params: &params, part: &part, table: on_device },
             environments,
             log_rows: 0,
             clock,

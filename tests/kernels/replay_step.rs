@@ -8,7 +8,9 @@ use cpu_path::{CpuLearner, StepMetrics, init_parameters};
 use gpu::kernels::c51_loss::stat;
 use gpu::market::{MarketParams, MarketTable, Part, Transitions, VecMarket};
 use host::error::ExecError;
-use host::step::{Collector, CollectorInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record};
+use host::step::{
+    Collector, CollectorInput, EnvironmentInput, Matmul, Replay, StepBuffers, StepShape, TableBuffers, record,
+};
 use host::train::replay::{Draw, HostReplay};
 use settings::{Config, Precision, Priority};
 
@@ -60,9 +62,11 @@ impl<'a> Pair<'a> {
         let pending = config.replay.pending(ENVIRONMENTS);
         let replay = Replay::alloc(b, &shape, CAPACITY)?.with_pending(pending);
         let input = CollectorInput {
-            params: market_params,
-            part,
-            table: TableBuffers::upload(b, table)?,
+            environment: EnvironmentInput::Market {
+                params: market_params,
+                part,
+                table: TableBuffers::upload(b, table)?,
+            },
             environments: ENVIRONMENTS,
             log_rows: 0,
             clock: Some(buffers.clock),

@@ -2,7 +2,7 @@
 
 use gpu::market::{LOG_FIELDS, LogRow, MarketParams, MarketTable, Part};
 use host::error::ExecError;
-use host::step::{Collector, CollectorInput, Matmul, Replay, TableBuffers};
+use host::step::{Collector, CollectorInput, EnvironmentInput, Matmul, Replay, TableBuffers};
 
 use super::market::support;
 use super::oracle_step::{Beside, odd};
@@ -25,16 +25,18 @@ pub fn one_graph_walks_every_symbol<B: Backend>(b: &mut B) -> Outcome {
         for _ in 0..steps {
             collector.record(b, &beside.shape, beside.buffers.parameters.online)?;
         }
-        let log = b.download(collector.log)?;
+        let log = b.download(collector.environment.market().expect("a market").log)?;
         let rows = log.chunks_exact(LOG_FIELDS as usize).take(steps);
         Ok(rows.map(|row| LogRow::load(|i| row[i as usize]).expect("every row was written")).collect())
     };
     let make = |b: &mut B, table: &MarketTable, part: &Part, name: &str| -> Result<Collector, ExecError> {
         let params: MarketParams = support::params().backtest(part);
         let input = CollectorInput {
-            params: &params,
-            part,
-            table: TableBuffers::upload(b, table)?,
+            environment: EnvironmentInput::Market {
+                params: &params,
+                part,
+                table: TableBuffers::upload(b, table)?,
+            },
             environments: 1,
             log_rows: 20,
             clock: None,
@@ -50,11 +52,10 @@ pub fn one_graph_walks_every_symbol<B: Backend>(b: &mut B) -> Outcome {
         let own = make(b, table, &alone, "own")?;
         let expected = walk(b, &own, alone.backtest_steps())?;
 
-        b.upload(shared.values, &vec![0.0; shared.values.len()])?;
-        b.upload(shared.counters, &vec![0; shared.counters.len()])?;
-        b.upload(shared.log, &vec![0.0; shared.log.len()])?;
+        shared.reset(b)?;
         let params = support::params().backtest(&symbols[s]);
-        shared.begin_at(b, &params, symbols[s].backtest_start()[0])?;
+        let market = shared.environment.market().expect("a market");
+        market.begin_at(b, &params, symbols[s].backtest_start()[0])?;
         let rows = walk(b, &shared, symbols[s].backtest_steps())?;
         let shifted: Vec<LogRow> =
             expected.iter().map(|row| LogRow { bar: row.bar + offset as u32, ..*row }).collect();

@@ -14,6 +14,7 @@ pub mod ensemble_loss;
 pub mod gemm;
 pub mod glu;
 pub mod gradient_norm;
+pub mod her_relabel;
 pub mod iql_derive;
 pub mod iql_loss;
 pub mod iqn;
@@ -36,6 +37,7 @@ pub mod select_action;
 pub mod spectral_norm;
 pub mod step_signals;
 pub mod taken_q;
+pub mod task_step;
 pub mod term_reduce;
 pub mod update_scales;
 pub mod vaccine;
@@ -113,6 +115,7 @@ pub const KERNELS: &[&KernelDecl] = &[
     &glu::GluForward::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
+    &her_relabel::HerRelabel::DECL,
     &iql_derive::IqlDerive::DECL,
     &iql_derive::IqlQuantiles::DECL,
     &iql_derive::IqlState::DECL,
@@ -189,6 +192,7 @@ pub const KERNELS: &[&KernelDecl] = &[
     &step_signals::StepSignals::DECL,
     &taken_q::TakenQ::DECL,
     &taken_q::TakenQWide::DECL,
+    &task_step::TaskStep::DECL,
     &term_reduce::GroupReduce::DECL,
     &term_reduce::GroupSquares::DECL,
     &term_reduce::TermReduce::DECL,

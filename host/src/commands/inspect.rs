@@ -11,8 +11,9 @@ use serde_json::{Map, Value, json};
 use settings::Flat;
 
 use crate::train::checkpoint::Checkpoint;
-use crate::train::market::Walk;
+use crate::train::market::{MarketRecord, Walk};
 use crate::train::progress::write_result;
+use crate::train::world::Evaluation;
 
 /// Longest line of a run's metrics that is read, in bytes; the longest that is written is a thousand times shorter.
 const LONGEST: u64 = 1 << 24;
@@ -125,22 +126,8 @@ fn as_json(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> anyho
     }))
 }
 
-fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Result<String, std::fmt::Error> {
-    let (provenance, market) = (&checkpoint.provenance, &checkpoint.market);
-    let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
-    let mut text = String::new();
-    let out = &mut text;
-    writeln!(out, "{file}")?;
-    writeln!(out, "  epoch       {}", provenance.epoch)?;
-    writeln!(out, "  score       {} (Sharpe ratio of the validation part)", provenance.score)?;
-    writeln!(out, "  device      {}", provenance.device)?;
-    writeln!(out, "  kernels     {}", provenance.kernels)?;
-    writeln!(out, "  program     {}", provenance.program)?;
-    writeln!(
-        out,
-        "  checksum    {}",
-        checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right"))
-    )?;
+/// The bars of a market, and their parts.
+fn trained_on(out: &mut String, market: &MarketRecord) -> std::fmt::Result {
     if let Some(Walk { fold, of }) = market.walk {
         writeln!(out, "  fold        {fold} of {of}")?;
     }
@@ -149,6 +136,29 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
         for (name, part) in symbol.fold.parts() {
             writeln!(out, "              {name}: decisions at bars {} to {}", part.start, part.end)?;
         }
+    }
+    Ok(())
+}
+
+fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Result<String, std::fmt::Error> {
+    let provenance = &checkpoint.provenance;
+    let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
+    let mut text = String::new();
+    let out = &mut text;
+    writeln!(out, "{file}")?;
+    writeln!(out, "  epoch       {}", provenance.epoch)?;
+    writeln!(out, "  score       {} ({})", provenance.score, Evaluation::score_name(&checkpoint.config))?;
+    writeln!(out, "  device      {}", provenance.device)?;
+    writeln!(out, "  kernels     {}", provenance.kernels)?;
+    writeln!(out, "  program     {}", provenance.program)?;
+    writeln!(
+        out,
+        "  checksum    {}",
+        checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right"))
+    )?;
+    match &checkpoint.market {
+        Some(market) => trained_on(out, market)?,
+        None => writeln!(out, "  trained on  the task {}", checkpoint.config.task.name)?,
     }
     writeln!(out, "  parameters  {}", flat.count())?;
     for (part, count) in flat.counts() {

@@ -8,11 +8,12 @@ use settings::{Config, Difference};
 use crate::cli::{DeviceArgs, DeviceChoice, MatmulChoice};
 use crate::cublaslt::Choice;
 use crate::train::agent::Agent;
-use crate::train::market::{Market, Walk};
+use crate::train::market::Walk;
 use crate::train::run::Resumed;
 use crate::train::run_files::RunFiles;
 use crate::train::saves::{self, Origin, SavedRun};
 use crate::train::walk::fold_folders;
+use crate::train::world::World;
 
 /// A run that goes on: its locked folder and its state.
 pub struct Resuming {
@@ -53,7 +54,7 @@ impl Resuming {
 
     /// The fold of a walk-forward that the run is, if any.
     pub fn walk(&self) -> Option<Walk> {
-        self.saved.market.walk
+        self.saved.market.as_ref()?.walk
     }
 
     /// Where to run: what the command line leaves open is as it was.
@@ -74,11 +75,11 @@ impl Resuming {
         self.saved.origin.plans.clone().map(Choice::Pinned)
     }
 
-    /// Whether configuration and bars are the run's; `config` and `market` are those of the command line.
+    /// Whether configuration and bars are the run's; `config` and `world` are those of the command line.
     ///
     /// # Errors
     /// Names every key that differs and may not, or both hashes of the bars.
-    pub fn check_input(&self, config: &Config, market: &Market) -> anyhow::Result<()> {
+    pub fn check_input(&self, config: &Config, world: World<'_>) -> anyhow::Result<()> {
         let before = &self.saved.config;
         let refused = |d: &Difference| match d.key.as_str() {
             "train.epochs" => config.train.epochs < before.train.epochs,
@@ -95,7 +96,9 @@ impl Resuming {
                 differences.join("; ")
             );
         }
-        let (before, now) = (&self.saved.market.symbols, &market.record.symbols);
+        // A control task is all in the configuration.
+        let (Some(saved), Some(market)) = (&self.saved.market, world.market()) else { return Ok(()) };
+        let (before, now) = (&saved.symbols, &market.record.symbols);
         if before.len() != now.len() {
             bail!("the run cannot go on with {} symbol(s): it was trained on {}", now.len(), before.len());
         }

@@ -14,7 +14,7 @@ use crate::step::noisy::NoiseBuffers;
 use crate::step::parts::{PartBuffers, SpectralBuffers};
 use crate::step::probe::ProbeBuffers;
 use crate::step::prune::PruneBuffers;
-use crate::step::replay::Priorities;
+use crate::step::replay::{Hindsight, Priorities};
 use crate::step::shape::StepShape;
 
 /// Flat parameter-shaped buffers, `[flat.len]` each; the main network comes first.
@@ -141,6 +141,10 @@ pub struct Replay {
     pub pending: usize,
     /// The tree, where sampling is prioritized.
     pub priorities: Option<Priorities>,
+    /// End bits of every step, of a control task's ring `[capacity]`; none otherwise.
+    pub ends: Buf<u32>,
+    /// Which samples get another goal, where that is on.
+    pub hindsight: Option<Hindsight>,
 }
 
 impl Replay {
@@ -159,6 +163,8 @@ impl Replay {
                 true => Some(Priorities::alloc(memory, capacity, shape.batch)?),
                 false => None,
             },
+            ends: Buf::NULL,
+            hindsight: None,
         })
     }
 }

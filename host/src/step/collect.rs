@@ -1,22 +1,20 @@
-//! A collection step as a sequence of launches: act with the online network, move every environment one bar, insert
+//! A collection step as a sequence of launches: act with the online network, move every environment one step, insert
 //! the transitions into the replay ring. One graph launch per step of all environments, like the training step.
 //!
 //! A backtest is the same sequence with one environment, epsilon 0, a ring of one slot, single steps and a log of every
-//! bar.
+//! bar; a task's evaluation with an environment for each episode.
 
 use cuda_std::Buf;
 use gpu::clock;
 use gpu::kernels::dueling_q::{DuelingQ, DuelingQWide};
 use gpu::kernels::market_count::MarketCount;
-use gpu::kernels::market_observe::MarketObserve;
-use gpu::kernels::market_step::MarketStep;
 use gpu::kernels::select_action::SelectAction;
-use gpu::market::{ACCOUNT_COUNTERS, ACCOUNT_VALUES, LOG_FIELDS, MarketParams, MarketTable, Part};
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
+use crate::step::environments::{EnvironmentInput, Environments, Stepped, filled};
 use crate::step::mamba::{self, MambaForwardBuffers};
 use crate::step::network::{Network, View};
 use crate::step::noisy::NoiseBuffers;
@@ -24,69 +22,19 @@ use crate::step::replay::{self, Windows};
 use crate::step::shape::StepShape;
 use crate::step::state::StateBlock;
 
-/// The market's bars in device memory; one copy serves all environments and parts.
-#[derive(Clone, Copy, Debug)]
-pub struct TableBuffers {
-    /// T.
-    pub bars: usize,
-    /// W.
-    pub window: u32,
-    /// F.
-    pub features_per_bar: u32,
-    prices: Buf<f64>,
-    elapsed: Buf<f64>,
-    clock: Buf<f32>,
-    features: Buf<f32>,
-}
-
-impl TableBuffers {
-    /// Uploads a table.
-    pub fn upload(memory: &mut impl Memory, table: &MarketTable) -> Result<Self, ExecError> {
-        let shape = table.shape();
-        Ok(Self {
-            bars: table.bars(),
-            window: shape.window,
-            features_per_bar: shape.features,
-            prices: filled(memory, "market.prices", &table.prices)?,
-            elapsed: filled(memory, "market.elapsed", &table.elapsed)?,
-            clock: filled(memory, "market.clock", &table.clock)?,
-            features: filled(memory, "market.features", &table.features)?,
-        })
-    }
-}
-
-fn filled<T: crate::exec::Element>(
-    memory: &mut impl Memory,
-    label: &str,
-    data: &[T],
-) -> Result<Buf<T>, ExecError> {
-    let buf = memory.alloc(label, data.len())?;
-    memory.upload(buf, data)?;
-    Ok(buf)
-}
-
-/// Environments on one part of the table, with the policy's activations.
+/// Environments, with the policy's activations.
 #[derive(Clone, Copy, Debug)]
 pub struct Collector {
     /// E.
     pub environments: usize,
     /// Rows of the log of each environment, 0 for none.
     pub log_rows: usize,
-    /// Number of start bars.
-    starts_len: usize,
     /// Discount of one step.
     gamma: f64,
-    /// The market.
-    table: TableBuffers,
+    /// Their own memory.
+    pub environment: Environments,
     /// Where transitions go.
     pub replay: Replay,
-    params: Buf<f64>,
-    run_end: Buf<u32>,
-    starts: Buf<u32>,
-    /// `[ACCOUNT_VALUES, E]`.
-    pub values: Buf<f64>,
-    /// `[ACCOUNT_COUNTERS, E]`.
-    pub counters: Buf<u32>,
     /// Observation of every environment `[E, stride]`.
     pub states: Buf<f32>,
     /// Packed actions `[E]`.
@@ -104,8 +52,6 @@ pub struct Collector {
     mamba: Option<MambaForwardBuffers>,
     /// Noise of the heads, where they are noisy; a backtest acts without.
     noise: Option<NoiseBuffers>,
-    /// Log rows `[E, log_rows, LOG_FIELDS]`.
-    pub log: Buf<f64>,
     /// Exploration rate, one value.
     pub epsilon: Buf<f32>,
     /// `[v_min, v_max]`.
@@ -117,12 +63,8 @@ pub struct Collector {
 /// What a collector runs on, besides the shapes.
 #[derive(Clone, Copy)]
 pub struct CollectorInput<'a> {
-    /// Costs, limits, mode.
-    pub params: &'a MarketParams,
-    /// The part of the bars it may use.
-    pub part: &'a Part,
-    /// The market in device memory.
-    pub table: TableBuffers,
+    /// What the environments are.
+    pub environment: EnvironmentInput<'a>,
     /// E.
     pub environments: usize,
     /// Rows of the log.
@@ -145,20 +87,13 @@ impl Collector {
         name: &str,
     ) -> Result<Self, ExecError> {
         let e = input.environments;
-        let backtest = input.params.mode == gpu::market::Mode::Backtest;
-        let starts = if backtest { input.part.backtest_start() } else { &input.part.starts };
+        let greedy = input.environment.greedy();
         let collector = Self {
             environments: e,
             log_rows: input.log_rows,
-            starts_len: starts.len(),
-            gamma: input.params.gamma,
-            table: input.table,
+            gamma: input.environment.gamma(),
+            environment: Environments::alloc(memory, &input.environment, e, input.log_rows, name)?,
             replay,
-            params: filled(memory, &format!("{name}.params"), &input.params.words())?,
-            run_end: filled(memory, &format!("{name}.run_end"), &input.part.run_end)?,
-            starts: filled(memory, &format!("{name}.starts"), starts)?,
-            values: memory.alloc(&format!("{name}.values"), ACCOUNT_VALUES as usize * e)?,
-            counters: memory.alloc(&format!("{name}.counters"), ACCOUNT_COUNTERS as usize * e)?,
             states: memory.alloc(&format!("{name}.states"), e * shape.stride)?,
             actions: memory.alloc(&format!("{name}.actions"), e)?,
             flags: memory.alloc(&format!("{name}.flags"), e)?,
@@ -176,11 +111,10 @@ impl Collector {
                 true => Some(MambaForwardBuffers::alloc(memory, shape, e, 0, &format!("{name}.mamba"))?),
                 false => None,
             },
-            noise: match shape.model.noisy && !backtest {
+            noise: match shape.model.noisy && !greedy {
                 true => Some(NoiseBuffers::alloc(memory, shape, 1, &format!("{name}.noise"))?),
                 false => None,
             },
-            log: memory.alloc(&format!("{name}.log"), e * input.log_rows.max(1) * LOG_FIELDS as usize)?,
             epsilon: match input.epsilon {
                 Some(epsilon) => epsilon,
                 None => memory.alloc(&format!("{name}.epsilon"), 1)?,
@@ -197,36 +131,14 @@ impl Collector {
         Ok(collector)
     }
 
-    /// Lets a backtest begin at bar `start` with these numbers, the last bar among them. The accounts must be zeroed.
-    pub fn begin_at(
-        &self,
-        memory: &mut impl Memory,
-        params: &MarketParams,
-        start: u32,
-    ) -> Result<(), ExecError> {
-        memory.upload(self.params, &params.words())?;
-        memory.upload(self.starts, &[start])
-    }
-
-    /// T: bars of the table.
-    pub fn bars(&self) -> usize {
-        self.table.bars
-    }
-
     /// What a collection step leaves for the next one, the ring's first `filled` slots among it (`step::state`).
     pub fn state(&self, name: &str, filled: usize) -> Vec<StateBlock> {
         let Self {
             environments: _,
             log_rows: _,
-            starts_len: _,
             gamma: _,
-            table: _,
+            environment,
             replay,
-            params: _,
-            run_end: _,
-            starts: _,
-            values,
-            counters,
             states,
             actions: _,
             flags: _,
@@ -236,28 +148,25 @@ impl Collector {
             attention: _,
             mamba: _,
             noise: _,
-            // Of a backtest alone, which begins anew every time.
-            log: _,
             epsilon,
             support: _,
             clock,
         } = self;
-        let mut state = vec![
-            StateBlock::new(format!("{name}.values"), *values),
-            StateBlock::new(format!("{name}.counters"), *counters),
+        let mut state = environment.state(name);
+        state.extend([
             StateBlock::new(format!("{name}.states"), *states),
             StateBlock::new(format!("{name}.ages"), *ages),
             // The training step's own where it shares them.
             StateBlock::new(format!("{name}.epsilon"), *epsilon),
             StateBlock::new(format!("{name}.clock"), *clock),
-        ];
+        ]);
         state.extend(replay.state(&format!("{name}.ring"), filled));
         state
     }
 
     /// The first observation, before any step.
     pub fn record_first<E: Exec>(&self, exec: &mut E, shape: &StepShape) -> Result<(), ExecError> {
-        exec.launch(Lane::MAIN, &self.observe(shape, 0))
+        self.environment.first(exec, shape, &self.stepped())
     }
 
     /// One step of all environments.
@@ -309,31 +218,7 @@ impl Collector {
                 actions: self.actions.into(),
             },
         )?;
-        exec.launch(
-            Lane::MAIN,
-            &MarketStep {
-                environments: self.environments as u32,
-                start_count: self.starts_len as u32,
-                capacity: self.replay.capacity as u32,
-                log_rows: self.log_rows as u32,
-                seed: shape.seed,
-                params: self.params.into(),
-                prices: self.table.prices.into(),
-                elapsed: self.table.elapsed.into(),
-                run_end: self.run_end.into(),
-                starts: self.starts.into(),
-                actions: self.actions.into(),
-                values: self.values.into(),
-                counters: self.counters.into(),
-                ring_words: self.replay.words.into(),
-                ring_actions: self.replay.actions.into(),
-                ring_rewards: self.replay.rewards.into(),
-                ring_discounts: self.replay.discounts.into(),
-                flags: self.flags.into(),
-                log: self.log.into(),
-            },
-        )?;
-        exec.launch(Lane::MAIN, &self.observe(shape, 1))?;
+        self.environment.step(exec, shape, &self.stepped())?;
         let windows = Windows {
             environments: self.environments,
             steps: shape.replay.n_step,
@@ -374,28 +259,21 @@ impl Collector {
         if shape.model.atoms <= 64 { launch!(DuelingQ) } else { launch!(DuelingQWide) }
     }
 
-    fn observe(&self, shape: &StepShape, insert: u32) -> MarketObserve {
-        MarketObserve {
-            environments: self.environments as u32,
-            stride: shape.stride as u32,
-            window: self.table.window,
-            bar_features: self.table.features_per_bar,
-            start_count: self.starts_len as u32,
-            capacity: self.replay.capacity as u32,
-            insert,
-            seed: shape.seed,
-            params: self.params.into(),
-            prices: self.table.prices.into(),
-            clock: self.table.clock.into(),
-            features: self.table.features.into(),
-            run_end: self.run_end.into(),
-            starts: self.starts.into(),
-            values: self.values.into(),
-            counters: self.counters.into(),
-            ring_words: self.replay.words.into(),
-            states: self.states.into(),
-            ring_states: self.replay.states.into(),
-            ring_next_states: self.replay.next_states.into(),
+    fn stepped(&self) -> Stepped<'_> {
+        Stepped {
+            environments: self.environments,
+            log_rows: self.log_rows,
+            states: self.states,
+            actions: self.actions,
+            flags: self.flags,
+            replay: &self.replay,
         }
+    }
+
+    /// Puts all environments before their first episode, and empties ring and log.
+    pub fn reset(&self, memory: &mut impl Memory) -> Result<(), ExecError> {
+        self.environment.reset(memory)?;
+        memory.upload(self.ages, &vec![0u32; self.ages.len()])?;
+        self.replay.clear(memory)
     }
 }

@@ -3,6 +3,7 @@
 
 use cuda_std::Buf;
 use gpu::kernels::c51_loss::stat;
+use gpu::kernels::her_relabel::HerRelabel;
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::n_step::NStepWindow;
 use gpu::kernels::priority;
@@ -10,6 +11,7 @@ use gpu::kernels::priority_sample::{ImportanceWeights, PrioritySample};
 use gpu::kernels::priority_tree::{PriorityInsert, PriorityUpdate};
 use gpu::kernels::sample_gather::SampleGather;
 use gpu::kernels::update_scales::scale;
+use gpu::task::Task;
 use settings::Priority;
 
 use crate::error::ExecError;
@@ -69,7 +71,25 @@ impl Priorities {
     }
 }
 
+/// Hindsight on a ring (`gpu::task::hindsight`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hindsight {
+    /// The task that judges the new goals.
+    pub task: Task,
+    /// E of the collector that fills the ring.
+    pub environments: usize,
+    /// Share of the samples that are relabelled.
+    pub share: f32,
+    /// Discount of one step.
+    pub gamma: f64,
+}
+
 impl Replay {
+    /// The same ring for a control task, with hindsight where that is given.
+    pub fn for_task(self, memory: &mut impl Memory, hindsight: Option<Hindsight>) -> Result<Self, ExecError> {
+        Ok(Self { ends: memory.alloc("replay.ends", self.capacity)?, hindsight, ..self })
+    }
+
     /// The same ring where the newest `slots` slots have windows that are not complete.
     pub fn with_pending(self, slots: usize) -> Self {
         Self { pending: slots, ..self }
@@ -112,7 +132,8 @@ pub fn sample_batch<E: Exec>(
             weights: b.batch.weights.into(),
             indices: b.batch.indices.into(),
         };
-        return exec.launch(Lane::MAIN, &uniform);
+        exec.launch(Lane::MAIN, &uniform)?;
+        return relabel(exec, shape, b, replay);
     };
     let draw = PrioritySample {
         batch,
@@ -149,6 +170,36 @@ pub fn sample_batch<E: Exec>(
         weights: b.batch.weights.into(),
     };
     exec.launch(Lane::REPLAY, &weights)
+}
+
+/// Gives samples that were just gathered another goal, where hindsight is on.
+fn relabel<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    replay: &Replay,
+) -> Result<(), ExecError> {
+    let Some(hindsight) = &replay.hindsight else { return Ok(()) };
+    let relabel = HerRelabel {
+        batch: shape.batch as u32,
+        stride: shape.stride as u32,
+        environments: hindsight.environments as u32,
+        capacity: replay.capacity as u32,
+        kind: hindsight.task.kind,
+        size: hindsight.task.size,
+        share: hindsight.share,
+        gamma: hindsight.gamma,
+        seed: shape.seed,
+        clock_words: b.clock.into(),
+        ring_words: replay.words.into(),
+        indices: b.batch.indices.into(),
+        ring_next_states: replay.next_states.into(),
+        ring_ends: replay.ends.into(),
+        x: b.batch.x.into(),
+        rewards: b.batch.rewards.into(),
+        discounts: b.batch.discounts.into(),
+    };
+    exec.launch(Lane::MAIN, &relabel)
 }
 
 /// The main lane waits for the importance weights.

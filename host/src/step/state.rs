@@ -70,6 +70,9 @@ pub enum StateError {
     /// An account that stands behind the last bar.
     #[error(transparent)]
     Account(#[from] gpu::market::MarketError),
+    /// An episode that no run of the task can be in.
+    #[error(transparent)]
+    Episode(#[from] gpu::task::TaskError),
     /// A counter that no run of this shape can have.
     #[error("`{name}` is {found}, expected {expected}")]
     Count {
@@ -214,6 +217,8 @@ impl Replay {
             words,
             pending: _,
             priorities,
+            ends,
+            hindsight: _,
         } = self;
         let rows = |buffer: &Buf<f32>| buffer.slice(0, filled * (buffer.len() / capacity));
         let mut state = vec![
@@ -224,6 +229,9 @@ impl Replay {
             StateBlock::new(format!("{name}.discounts"), discounts.slice(0, filled)),
             StateBlock::new(format!("{name}.words"), *words),
         ];
+        if !ends.is_empty() {
+            state.push(StateBlock::new(format!("{name}.ends"), ends.slice(0, filled)));
+        }
         if let Some(tree) = priorities {
             let Priorities { capacity: _, groups: _, width: _, leaves, sums, highest, chosen: _ } = tree;
             state.push(StateBlock::new(format!("{name}.leaves"), *leaves));
@@ -261,8 +269,8 @@ impl Collector {
         };
         let filled = count(ring::SIZE, capacity)?;
         count(ring::CURSOR, capacity.saturating_sub(1))?;
-        let accounts = from.get::<u32>(&format!("{name}.counters"))?;
-        gpu::market::check_counters(accounts, self.environments, self.bars())?;
+        let counters = from.get::<u32>(&format!("{name}.counters"))?;
+        self.environment.check_counters(counters, self.environments)?;
         load(memory, &self.state(name, filled), from)
     }
 }

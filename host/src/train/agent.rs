@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use gpu::market::LogRow;
+use gpu::task::Finished;
 
 use crate::cublaslt::cache::PlanTable;
 use crate::step::Kept;
@@ -154,8 +155,8 @@ pub struct PartRow {
 pub trait Agent {
     /// Device and, where it has one, precision, for reports.
     fn device(&self) -> String;
-    /// Moves every environment `steps` bars with exploration rate `epsilon`; transitions go to the replay. Returns how
-    /// many bars that were: fewer when `stop` was asked for.
+    /// Moves every environment `steps` steps with exploration rate `epsilon`; transitions go to the replay. Returns how
+    /// many steps that were: fewer when `stop` was asked for.
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<usize>;
     /// Trains `steps` steps; `progress` hears how many are done and may break off. Fewer rows come back then, and when
     /// `stop` was asked for; calling it again for the rest gives the bits of one call for all.
@@ -165,12 +166,15 @@ pub trait Agent {
         stop: &Stop,
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> anyhow::Result<Vec<StepRow>>;
-    /// One greedy pass over a symbol's bars of a part; one row per bar, ended early by ruin.
+    /// One greedy pass over a symbol's bars of a part; one row per bar, ended early by ruin. An error where the agent
+    /// learns a control task.
     fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>>;
     /// One pass for each of the market's symbols.
     fn passes(&mut self, part: PartName, symbols: usize) -> anyhow::Result<Vec<Vec<LogRow>>> {
         (0..symbols).map(|symbol| self.backtest(part, symbol)).collect()
     }
+    /// Greedy episodes of a control task, whose starts are a function of `seed`. An error where the agent learns the market.
+    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>>;
     /// Networks and optimizer as they are.
     fn learned(&mut self) -> anyhow::Result<Learned>;
     /// Goes on with the networks and the optimizer of an agent of the same kind.

@@ -50,7 +50,7 @@ pub struct Provenance {
     pub kernels: String,
     /// Version of the program.
     pub program: String,
-    /// The validation score that chose it; minus infinity for a policy that lost its equity.
+    /// The validation score that chose it (`Evaluation::score`); minus infinity for a policy that lost its equity.
     #[serde(with = "any_number")]
     pub score: f64,
 }
@@ -60,8 +60,8 @@ pub struct Provenance {
 pub struct Checkpoint {
     /// The configuration it was trained with, state width filled in.
     pub config: Config,
-    /// The data it was trained on.
-    pub market: MarketRecord,
+    /// The data it was trained on; none of a control task, which the configuration names.
+    pub market: Option<MarketRecord>,
     /// Where it comes from.
     pub provenance: Provenance,
     /// Online parameters of all networks, flat.
@@ -85,9 +85,11 @@ impl Checkpoint {
         let mut metadata = BTreeMap::from([
             ("format".to_string(), FORMAT.to_string()),
             ("config".to_string(), self.config.to_toml()),
-            ("market".to_string(), serde_json::to_string(&self.market)?),
             ("provenance".to_string(), serde_json::to_string(&self.provenance)?),
         ]);
+        if let Some(market) = &self.market {
+            metadata.insert("market".to_string(), serde_json::to_string(market)?);
+        }
         let sum = checksum(
             &metadata,
             tensors.iter().map(|(name, t)| (name.as_str(), bytemuck::cast_slice(t.values))),
@@ -250,8 +252,13 @@ impl Checkpoint {
             online: read("online")?,
             target: read("target")?,
             kept,
-            market: serde_json::from_str(entry("market")?)
-                .with_context(|| format!("{name}: its data record"))?,
+            market: match config.task.is_market() {
+                true => Some(
+                    serde_json::from_str(entry("market")?)
+                        .with_context(|| format!("{name}: its data record"))?,
+                ),
+                false => None,
+            },
             provenance: serde_json::from_str(entry("provenance")?)
                 .with_context(|| format!("{name}: its origin"))?,
             config,

@@ -10,6 +10,7 @@ use gpu::kernels::ensemble_loss::learns;
 use gpu::kernels::noisy;
 use gpu::kernels::probe::permuted;
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
+use gpu::task::Finished;
 use gpu::{action, philox};
 use settings::{Config, Ensemble, Flat, NoisyLayout, Priority};
 
@@ -18,8 +19,9 @@ use crate::step::Kept;
 use crate::tensors::Tensors;
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, PartRow, StepRow};
-use crate::train::market::Market;
+use crate::train::host_environments::{HostEnvironments, episodes};
 use crate::train::replay::{Draw, HostReplay};
+use crate::train::world::World;
 
 /// The quantile samples of a step, draw for draw those of the device: [batch, samples], one draw per element.
 fn taus(count: usize, seed: u64, step: u64, stream: philox::Stream) -> Vec<f32> {
@@ -99,7 +101,7 @@ fn check_room(config: &Config) -> Result<(), NoRoom> {
 
 /// Environments on the held-out bars, with what they collect.
 struct HeldOut<'a> {
-    environments: VecMarket<'a>,
+    environments: HostEnvironments<'a>,
     states: Vec<f32>,
     transitions: Transitions,
     replay: HostReplay,
@@ -108,9 +110,9 @@ struct HeldOut<'a> {
 /// The CPU agent.
 pub struct CpuAgent<'a> {
     config: &'a Config,
-    market: &'a Market,
+    world: World<'a>,
     learner: CpuLearner,
-    environments: VecMarket<'a>,
+    environments: HostEnvironments<'a>,
     states: Vec<f32>,
     transitions: Transitions,
     replay: HostReplay,
@@ -124,18 +126,19 @@ pub struct CpuAgent<'a> {
 
 impl<'a> CpuAgent<'a> {
     /// Environments, an empty replay and a learner with the initial parameters of the seed.
-    pub fn new(config: &'a Config, market: &'a Market) -> anyhow::Result<Self> {
+    pub fn new(config: &'a Config, world: impl Into<World<'a>>) -> anyhow::Result<Self> {
         check_room(config)?;
+        let world = world.into();
         let learner = CpuLearner::from_config(config)?;
         let (e, s) = (config.collect.environments, config.model.state);
-        let environments =
-            VecMarket::new(market.params, &market.table, market.learned(), e, config.train.seed)?;
+        let environments = HostEnvironments::new(world, e, config.train.seed)?;
         let mut states = vec![0.0; e * s];
         environments.observe(&mut states)?;
-        let held_out = match market.held_out() {
-            Some(part) => {
+        let held_out = match world.market().and_then(|market| Some((market, market.held_out()?))) {
+            Some((market, part)) => {
                 let e = config.vaccine.environments;
                 let environments = VecMarket::new(market.params, &market.table, part, e, config.train.seed)?;
+                let environments = HostEnvironments::Market(environments);
                 let mut states = vec![0.0; e * s];
                 environments.observe(&mut states)?;
                 // Drawn uniformly, whatever the training's ring does.
@@ -147,12 +150,13 @@ impl<'a> CpuAgent<'a> {
         };
         Ok(Self {
             config,
-            market,
+            world,
             learner,
             environments,
             states,
             transitions: Transitions::new(e, s),
-            replay: HostReplay::new(&config.replay, config.collect.capacity, s, e, market.params.gamma),
+            replay: HostReplay::new(&config.replay, config.collect.capacity, s, e, world.gamma())
+                .with_hindsight(world.task().and_then(|task| task.hindsight)),
             held_out,
             sensitivity: Vec::new(),
             train_step: 0,
@@ -300,13 +304,24 @@ impl Agent for CpuAgent<'_> {
     }
 
     fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>> {
-        let (learner, part) = (&self.learner, self.market.symbol_part(part, symbol));
-        rollout(&self.market.params, &self.market.table, part, |state| {
+        let market = self.world.market().context("a control task has no backtest")?;
+        let (learner, part) = (&self.learner, market.symbol_part(part, symbol));
+        rollout(&market.params, &market.table, part, |state| {
             let greedy = learner.act(state).map_err(anyhow::Error::from)?.greedy;
             let actions: Vec<usize> = greedy.iter().map(|&a| a as usize).collect();
             Ok(action::pack(&actions))
         })
         .map_err(|error: BacktestError| error.0)
+    }
+
+    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>> {
+        let task = self.world.task().context("the market has no episodes to evaluate")?;
+        let branches = self.config.model.branches.len();
+        episodes(&task, seed, |states| {
+            let greedy = self.learner.act(states)?.greedy;
+            let pack = |row: &[u32]| action::pack(&row.iter().map(|&a| a as usize).collect::<Vec<_>>());
+            Ok(greedy.chunks_exact(branches).map(pack).collect())
+        })
     }
 
     fn learned(&mut self) -> anyhow::Result<Learned> {

@@ -10,20 +10,22 @@ use gpu::kernels::learner_signals::sample;
 use gpu::kernels::step_signals::signal;
 use gpu::kernels::update_scales::scale;
 use gpu::market::{LOG_FIELDS, LogRow, MarketParams};
+use gpu::task::Finished;
 use settings::{Config, Group, Pruning};
 
 use crate::cublaslt::cache::PlanTable;
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{
-    Collector, CollectorInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers, prune, record,
-    record_probe, record_pruning, record_vaccinated, state,
+    Collector, CollectorInput, EnvironmentInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers,
+    prune, record, record_probe, record_pruning, record_vaccinated, state,
 };
 use crate::tensors::Tensors;
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, PartRow, StepRow};
-use crate::train::market::Market;
+use crate::train::gpu_task::GreedyEpisodes;
 use crate::train::profiler::{Profiler, StepProfile};
+use crate::train::world::World;
 
 /// Graph launches between two looks at the device: enough that the host is never waited for.
 const CHUNK: usize = 250;
@@ -74,6 +76,8 @@ pub struct GpuAgent {
     /// Times the last steps of an epoch.
     profiler: Option<Profiler>,
     backtests: Vec<Backtest>,
+    /// A control task's evaluation.
+    greedy: Option<GreedyEpisodes>,
     /// Training steps begun since the start.
     steps: u64,
     description: String,
@@ -84,24 +88,33 @@ impl GpuAgent {
     /// Allocates everything, runs each sequence once eagerly, captures the graphs, then sets the initial parameters.
     ///
     /// With `profile` the last steps of every epoch are timed ([`Agent::profile`]).
-    pub fn new(
+    pub fn new<'a>(
         config: &Config,
-        market: &Market,
+        world: impl Into<World<'a>>,
         mut exec: CudaExec,
         matmul: Matmul,
         profile: bool,
     ) -> anyhow::Result<Self> {
         StepShape::check_supported(config)?;
+        let world = world.into();
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
         let pending = config.replay.pending(config.collect.environments);
-        let replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
-        let table = TableBuffers::upload(&mut exec, &market.table)?;
+        let mut replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
+        let (environment, market) = match world {
+            World::Market(market) => {
+                let (params, part) = (&market.params, market.learned());
+                let table = TableBuffers::upload(&mut exec, &market.table)?;
+                (EnvironmentInput::Market { params, part, table }, Some((market, table)))
+            }
+            World::Task(task) => {
+                replay = replay.for_task(&mut exec, task.hindsight)?;
+                (task.environment(), None)
+            }
+        };
         let values = buffers.parts.and_then(|parts| parts.iql);
         let input = CollectorInput {
-            params: &market.params,
-            part: market.learned(),
-            table,
+            environment,
             environments: config.collect.environments,
             log_rows: 0,
             clock: Some(buffers.clock),
@@ -118,7 +131,9 @@ impl GpuAgent {
         backtest_shape.replay = settings::Replay::default();
         let online = buffers.parameters.online;
         let mut backtests = Vec::new();
-        for part in [PartName::Train, PartName::Validation, PartName::Test] {
+        let parts = [PartName::Train, PartName::Validation, PartName::Test];
+        for (part, (market, table)) in parts.into_iter().flat_map(|part| market.map(|market| (part, market)))
+        {
             let symbols: Vec<SymbolPass> = (0..market.symbols.len())
                 .map(|symbol| {
                     let part = market.symbol_part(part, symbol);
@@ -129,9 +144,7 @@ impl GpuAgent {
             let bars = symbols.iter().map(|symbol| symbol.bars).max().context("no symbol to trade")?;
             let params: MarketParams = market.params.backtest(market.part(part));
             let input = CollectorInput {
-                params: &params,
-                part: market.part(part),
-                table,
+                environment: EnvironmentInput::Market { params: &params, part: market.part(part), table },
                 environments: 1,
                 log_rows: bars,
                 clock: None,
@@ -146,6 +159,11 @@ impl GpuAgent {
                 .with_context(|| format!("capturing the {name}"))?;
             backtests.push(Backtest { part, collector, graph, symbols });
         }
+
+        let greedy = match world.task() {
+            Some(task) => Some(GreedyEpisodes::new(&mut exec, config, &task, (online, buffers.support))?),
+            None => None,
+        };
 
         // One eager run of the same functions: cuBLASLt's plans and workspaces exist before the capture.
         record(&mut exec, &shape, &buffers, Some(&replay))?;
@@ -162,10 +180,11 @@ impl GpuAgent {
         };
         let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
             .context("capturing the collection step")?;
-        let vaccine = match market.held_out() {
-            Some(part) => {
+        let held_out = market.and_then(|(market, table)| Some((market, table, market.held_out()?)));
+        let vaccine = match held_out {
+            Some((market, table, part)) => {
                 let input = CollectorInput {
-                    part,
+                    environment: EnvironmentInput::Market { params: &market.params, part, table },
                     environments: config.vaccine.environments,
                     clock: None,
                     epsilon: None,
@@ -231,6 +250,7 @@ impl GpuAgent {
             probe_graph,
             profiler,
             backtests,
+            greedy,
             steps: 0,
             description,
             max_nonfinite: config.train.max_nonfinite.into(),
@@ -253,10 +273,10 @@ impl GpuAgent {
         self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
         self.exec.upload(self.buffers.adam, &[0u64; clock::adam::WORDS as usize])?;
         let collector = self.collector;
-        reset(&mut self.exec, &collector)?;
+        collector.reset(&mut self.exec)?;
         collector.record_first(&mut self.exec, &self.shape)?;
         let Some(collector) = self.vaccine.as_ref().map(|vaccine| vaccine.collector) else { return Ok(()) };
-        reset(&mut self.exec, &collector)?;
+        collector.reset(&mut self.exec)?;
         self.exec.upload(collector.clock, &[0u64; clock::WORDS as usize])?;
         collector.record_first(&mut self.exec, &self.shape)?;
         Ok(())
@@ -362,16 +382,6 @@ fn part_row(shape: &StepShape, row: &[f32], step: u64) -> PartRow {
     }
 }
 
-/// Zeroes accounts, ring counters and log of a collector: all environments stand before their first episode.
-fn reset(exec: &mut CudaExec, collector: &Collector) -> anyhow::Result<()> {
-    exec.upload(collector.values, &vec![0.0f64; collector.values.len()])?;
-    exec.upload(collector.counters, &vec![0u32; collector.counters.len()])?;
-    exec.upload(collector.ages, &vec![0u32; collector.ages.len()])?;
-    collector.replay.clear(exec)?;
-    exec.upload(collector.log, &vec![0.0f64; collector.log.len()])?;
-    Ok(())
-}
-
 impl Agent for GpuAgent {
     fn device(&self) -> String {
         self.description.clone()
@@ -421,19 +431,24 @@ impl Agent for GpuAgent {
         let backtest = self.backtests.iter().find(|b| b.part == part).context("no backtest of this part")?;
         let pass = backtest.symbols.get(symbol).with_context(|| format!("no symbol number {symbol}"))?;
         let collector = backtest.collector;
-        reset(&mut self.exec, &collector)?;
-        collector.begin_at(&mut self.exec, &pass.params, pass.start)?;
+        let market = collector.environment.market().context("a control task has no backtest")?;
+        collector.reset(&mut self.exec)?;
+        market.begin_at(&mut self.exec, &pass.params, pass.start)?;
         collector.record_first(&mut self.exec, &self.shape)?;
         for _ in 0..pass.bars {
             backtest.graph.replay(&mut self.exec)?;
         }
-        let log = self.exec.download(collector.log)?;
+        let log = self.exec.download(market.log)?;
         let mut rows = Vec::with_capacity(pass.bars);
         for words in log.chunks_exact(LOG_FIELDS as usize).take(pass.bars) {
             let Some(row) = LogRow::load(|i| words[i as usize]) else { break };
             rows.push(row);
         }
         Ok(rows)
+    }
+
+    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>> {
+        self.greedy.as_ref().context("the market has no episodes to evaluate")?.run(&mut self.exec, seed)
     }
 
     fn learned(&mut self) -> anyhow::Result<Learned> {

@@ -1,4 +1,4 @@
-//! Training runs: data to market, agent on either device, the loop, checkpoints and metrics.
+//! Training runs: data to market or a control task, agent on either device, the loop, checkpoints and metrics.
 
 pub mod agent;
 pub mod checkpoint;
@@ -6,6 +6,9 @@ pub mod control;
 pub mod cpu;
 pub mod files;
 pub mod gpu;
+pub mod gpu_task;
+pub mod hindsight;
+pub mod host_environments;
 pub mod market;
 pub mod metrics;
 pub mod oracle;
@@ -16,8 +19,10 @@ pub mod replay;
 pub mod run;
 pub mod run_files;
 pub mod saves;
+pub mod task;
 pub mod tensor_file;
 pub mod walk;
+pub mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};

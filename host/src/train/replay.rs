@@ -8,6 +8,9 @@ use gpu::market::{TERMINATED, Transitions};
 use gpu::{action, philox};
 use settings::Replay;
 
+use crate::step::Hindsight;
+use crate::train::hindsight::relabel;
+
 /// A ring of transitions in host memory.
 pub struct HostReplay {
     settings: Replay,
@@ -29,6 +32,9 @@ pub struct HostReplay {
     /// Steps of each environment's running episode.
     ages: Vec<usize>,
     tree: Option<PriorityTree>,
+    /// End bits of every step, `[capacity]`, for hindsight.
+    ends: Vec<u32>,
+    hindsight: Option<Hindsight>,
 }
 
 /// A batch and where it is from.
@@ -56,7 +62,14 @@ impl HostReplay {
             cursor: 0,
             ages: vec![0; environments],
             tree: settings.prioritized.then(|| PriorityTree::new(capacity)),
+            ends: vec![0; capacity],
+            hindsight: None,
         }
+    }
+
+    /// The same ring, some of whose samples get another goal.
+    pub fn with_hindsight(self, hindsight: Option<Hindsight>) -> Self {
+        Self { hindsight, ..self }
     }
 
     /// The tree, where sampling is prioritized.
@@ -80,6 +93,7 @@ impl HostReplay {
             self.actions[at] = actions[e];
             self.rewards[at] = step.rewards[e];
             self.discounts[at] = step.discounts[e];
+            self.ends[at] = step.flags[e];
             self.extend_windows(e, at, step.flags[e]);
         }
         if let Some(tree) = &mut self.tree {
@@ -158,7 +172,11 @@ impl HostReplay {
             out.rewards.push(self.rewards[slot]);
             out.discounts.push(self.discounts[slot]);
         }
-        Draw { batch: out, slots }
+        let mut draw = Draw { batch: out, slots };
+        if let Some(hindsight) = &self.hindsight {
+            relabel(hindsight, self, (self.cursor, &self.ends), (seed, step), &mut draw);
+        }
+        draw
     }
 
     /// Priorities of a batch after its losses: p = (1 - w) `c51` + w `iqn`, the latter not looked at where w is 0. Call it

@@ -1,4 +1,5 @@
-//! The training loop: collect, train, validate by a greedy backtest, keep the best; then the test part, once.
+//! The training loop: collect, train, validate by a greedy backtest or greedy episodes, keep the best; then the test part,
+//! once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,6 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use cpu_path::CpuError;
-use gpu::market::LogRow;
 use serde::Serialize;
 use settings::Config;
 
@@ -17,20 +17,14 @@ use crate::train::agent::{Agent, Learned, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance};
 use crate::train::control::Control;
 use crate::train::files::write_atomically;
-use crate::train::market::{Market, PartResult};
 use crate::train::metrics::Metrics;
 use crate::train::position::Position;
 use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
 use crate::train::run_files::RunFiles;
 use crate::train::saves::{Origin, SavedRun, Saver};
-
-/// What chooses the best policy: the Sharpe ratio. Where it is undefined, a policy that lost its equity comes last, and
-/// one whose equity did not move counts as 0.
-fn score(strategy: &backtest::Metrics) -> f64 {
-    let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
-    strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
-}
+use crate::train::task::TaskReport;
+use crate::train::world::{Evaluation, World};
 
 /// An epoch's row in the metrics.
 #[derive(Debug, Serialize)]
@@ -48,8 +42,13 @@ struct EpochRow {
     collect_seconds: f64,
     train_seconds: f64,
     microseconds_per_step: f64,
+    /// A market's total return (a fraction), a control task's mean return.
     validation_return: f64,
+    /// Of a market.
     validation_sharpe: Option<f64>,
+    /// Of a control task: all of its evaluation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation: Option<TaskReport>,
     best: bool,
 }
 
@@ -87,9 +86,9 @@ pub struct Tested {
     /// Epoch of the policy, from 1.
     pub epoch: usize,
     /// Its result.
-    pub test: PartResult,
-    /// Its bars, a pass for each symbol.
-    pub passes: Vec<Vec<LogRow>>,
+    pub test: Evaluation,
+    /// The last policy's, of a control task. (A market's test part is looked at once.)
+    pub last: Option<Evaluation>,
     /// What the synthetic market's truth says of it; none on bars of files.
     pub control: Option<Control>,
 }
@@ -111,8 +110,8 @@ struct Progressing {
 pub struct Run<'a> {
     /// Configuration, state width filled in.
     pub config: &'a Config,
-    /// Bars, parts, costs.
-    pub market: &'a Market,
+    /// The market, or a control task.
+    pub world: World<'a>,
     /// Where its files go.
     pub files: &'a RunFiles,
     /// Hash of the compiled kernels.
@@ -146,34 +145,47 @@ impl Run<'_> {
         let state = run.saver.is_on().then(|| run.saver.latest());
         let learned = if self.config.folds.warm_start { Some(agent.learned()?) } else { None };
         let Some(best) = run.best else { return Ok(Outcome { best: None, learned, stopped, state }) };
+        let last = match self.world {
+            World::Task(_) => Some(self.test_of_last(agent, &run.policies[1])?),
+            World::Market(_) => None,
+        };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let (test, passes) = self.backtest(agent, PartName::Test)?;
+        let test = self.world.evaluate(agent, PartName::Test, 0)?;
         run.metrics.write("test", &test)?;
-        let control = Control::of(&self.config.data, self.market, &passes)?;
-        if let Some(control) = &control {
-            run.metrics.write("control", &control.finding(test.report.strategy.sharpe))?;
+        if let Some(last) = &last {
+            run.metrics.write("test_last", last)?;
         }
-        let report = serde_json::to_string_pretty(&test)?;
+        let control = match (self.world.market(), test.market()) {
+            (Some(market), Some(test)) => Control::of(&self.config.data, market, &test.passes)?,
+            _ => None,
+        };
+        if let Some(control) = &control {
+            run.metrics.write("control", &control.finding(test.sharpe()))?;
+        }
+        let report = match &last {
+            Some(last) => serde_json::to_string_pretty(&BestAndLast { best: &test, last })?,
+            None => serde_json::to_string_pretty(&test)?,
+        };
         let path = self.files.test();
         write_atomically(&path, report.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
-        let best = Some(Tested { epoch: best.provenance.epoch, test, passes, control });
+        let best = Some(Tested { epoch: best.provenance.epoch, test, last, control });
         Ok(Outcome { best, learned, stopped, state })
     }
 
-    /// Greedy passes over all symbols' bars of a part, and what they come to.
-    fn backtest(
-        &self,
-        agent: &mut dyn Agent,
-        part: PartName,
-    ) -> anyhow::Result<(PartResult, Vec<Vec<LogRow>>)> {
-        let passes = agent.passes(part, self.market.symbols.len())?;
-        Ok((self.market.result(&passes, part)?, passes))
+    /// The test of the last finished epoch's policy, from the bytes of its file: a run that was stopped in the midst of an
+    /// epoch has newer parameters, which nobody could evaluate again.
+    fn test_of_last(&self, agent: &mut dyn Agent, bytes: &Option<Vec<u8>>) -> anyhow::Result<Evaluation> {
+        let bytes = bytes.as_ref().context("no epoch has ended")?;
+        let (last, _) = Checkpoint::of_bytes(&self.files.last().display().to_string(), bytes)?;
+        agent.set_parameters(&last.online, &last.target)?;
+        agent.set_kept(&last.kept)?;
+        self.world.evaluate(agent, PartName::Test, 0)
     }
 
     /// The fold of a walk-forward that the run is, if any.
     fn fold(&self) -> Option<usize> {
-        self.market.record.walk.map(|walk| walk.fold)
+        self.world.walk().map(|walk| walk.fold)
     }
 
     /// Says of values that are no numbers any more when that was seen, and what helps.
@@ -233,7 +245,7 @@ impl Run<'_> {
         run.position.metrics = run.metrics.mark()?;
         let saved = SavedRun {
             config: self.config.clone(),
-            market: self.market.record.clone(),
+            market: self.world.record(),
             origin: Origin::of(agent, &self.kernels),
             position: run.position.clone(),
             policies: run.policies.clone(),
@@ -280,8 +292,8 @@ impl Run<'_> {
             return Ok(());
         }
         run.position.adapt_epsilon(config.iql.adaptive_epsilon);
-        let report = self.backtest(agent, PartName::Validation)?.0.report;
-        let score = score(&report.strategy);
+        let report = self.world.evaluate(agent, PartName::Validation, epoch as u64)?;
+        let score = report.score();
         let sensitivity = agent.sensitivity()?;
         if !sensitivity.is_empty() {
             let row = Sensitivity { epoch, step: run.position.step, features: &sensitivity };
@@ -304,8 +316,9 @@ impl Run<'_> {
             collect_seconds,
             train_seconds,
             microseconds_per_step: 1e6 * train_seconds / (total - before).max(1) as f64,
-            validation_return: report.strategy.total_return,
-            validation_sharpe: report.strategy.sharpe,
+            validation_return: report.total_return(),
+            validation_sharpe: report.sharpe(),
+            validation: report.task().cloned(),
             best: is_best,
         };
         run.metrics.write("epoch", &row)?;
@@ -396,10 +409,17 @@ impl Run<'_> {
             program: env!("CARGO_PKG_VERSION").into(),
             score,
         };
-        let (config, market) = (self.config.clone(), self.market.record.clone());
+        let (config, market) = (self.config.clone(), self.world.record());
         let kept = agent.kept()?;
         Ok(Checkpoint { config, market, provenance, online, target, kept })
     }
+}
+
+/// A control task's test, in `test.json`.
+#[derive(Serialize)]
+struct BestAndLast<'a> {
+    best: &'a Evaluation,
+    last: &'a Evaluation,
 }
 
 /// The latest causal probe of an epoch: mean |dQ| of every state feature.
@@ -430,15 +450,25 @@ fn remove(path: &Path) -> anyhow::Result<()> {
 
 impl EpochRow {
     fn text(&self, epochs: usize) -> String {
-        let sharpe = self.validation_sharpe.map_or("undefined".into(), |s| format!("{s:.2}"));
+        let validation = match &self.validation {
+            Some(report) => format!(
+                "mean return {:.2}  ended {:.0}%  {:.0} steps",
+                report.mean_return,
+                100.0 * report.terminated,
+                report.mean_steps
+            ),
+            None => {
+                let sharpe = self.validation_sharpe.map_or("undefined".into(), |s| format!("{s:.2}"));
+                format!("validation return {:+.2}%  Sharpe {sharpe}", 100.0 * self.validation_return)
+            }
+        };
         format!(
-            "epoch {}/{epochs}  loss {:.4}  td {:.3}  |g| {:.3}  {:.0} us a step  validation return {:+.2}%  Sharpe {sharpe}{}",
+            "epoch {}/{epochs}  loss {:.4}  td {:.3}  |g| {:.3}  {:.0} us a step  {validation}{}",
             self.epoch,
             self.loss,
             self.td,
             self.gradient_norm,
             self.microseconds_per_step,
-            100.0 * self.validation_return,
             if self.best { "  best" } else { "" }
         )
     }

@@ -77,8 +77,8 @@ impl Origin {
 pub struct SavedRun {
     /// Its configuration, state width filled in.
     pub config: Config,
-    /// Its data.
-    pub market: MarketRecord,
+    /// Its data; none of a control task, which the configuration names.
+    pub market: Option<MarketRecord>,
     /// What saved it.
     pub origin: Origin,
     /// Where it stands.
@@ -101,13 +101,15 @@ impl SavedRun {
     /// # Errors
     /// A text that JSON cannot hold.
     pub fn parts(self) -> anyhow::Result<(BTreeMap<String, String>, Tensors)> {
-        let metadata = BTreeMap::from([
+        let mut metadata = BTreeMap::from([
             ("format".to_string(), FORMAT.to_string()),
             ("config".to_string(), self.config.to_toml()),
-            ("market".to_string(), serde_json::to_string(&self.market)?),
             ("origin".to_string(), serde_json::to_string(&self.origin)?),
             ("position".to_string(), serde_json::to_string(&self.position)?),
         ]);
+        if let Some(market) = &self.market {
+            metadata.insert("market".to_string(), serde_json::to_string(market)?);
+        }
         let mut tensors = self.agent;
         self.position.put(&mut tensors);
         tensors.put(SCORE, vec![self.best_score]);
@@ -147,7 +149,10 @@ impl SavedRun {
             position,
             policies,
             best_score: tensors.take::<f64>(SCORE, 1)?[0],
-            market: serde_json::from_str(entry("market")?).context("its data record")?,
+            market: match config.task.is_market() {
+                true => Some(serde_json::from_str(entry("market")?).context("its data record")?),
+                false => None,
+            },
             origin: serde_json::from_str(entry("origin")?).context("its origin")?,
             config,
             agent: tensors,

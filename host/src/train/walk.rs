@@ -18,6 +18,7 @@ use crate::train::metrics::Metrics;
 use crate::train::progress::Progress;
 use crate::train::run::Run;
 use crate::train::run_files::RunFiles;
+use crate::train::world::{Backtests, World};
 
 /// Makes the agent of a fold, and says the hash of the kernels it runs on.
 pub type MakeAgent<'m> =
@@ -94,23 +95,21 @@ pub fn walk_forward(
         if let Some(learned) = &learned {
             agent.set_learned(learned).with_context(in_fold)?;
         }
-        let run = Run { config: &fold_config, market: &market, files: &folder, kernels, stop: stop.clone() };
+        let world = World::Market(&market);
+        let run = Run { config: &fold_config, world, files: &folder, kernels, stop: stop.clone() };
         let outcome = run.train(agent.as_mut(), progress, None).with_context(in_fold)?;
         learned = outcome.learned;
         // Stopped before the fold had a policy: what the folds before found is not lost.
         let Some(best) = outcome.best else { break };
+        let Backtests { result: test, passes } = best.test.into_backtests()?;
         bars_per_year = market.bars_per_year;
-        tracks.push(market.tracks(&best.passes, PartName::Test)?);
+        tracks.push(market.tracks(&passes, PartName::Test)?);
         match (&mut control, best.control) {
             (Some(control), Some(later)) => control.add(later),
             (all, first) => *all = first,
         }
-        let result = FoldResult {
-            fold: walk.fold,
-            test_ms: test_times(&market),
-            best_epoch: best.epoch,
-            test: best.test,
-        };
+        let result =
+            FoldResult { fold: walk.fold, test_ms: test_times(&market), best_epoch: best.epoch, test };
         metrics.write("fold", &result)?;
         progress.line(&result.to_string());
         results.push(result);

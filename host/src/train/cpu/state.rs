@@ -2,10 +2,10 @@
 
 use anyhow::Context;
 use cpu_path::LearnerState;
-use gpu::market::VecMarket;
 
 use super::CpuAgent;
 use crate::tensors::Tensors;
+use crate::train::host_environments::HostEnvironments;
 
 impl CpuAgent<'_> {
     /// Copies the state.
@@ -85,22 +85,18 @@ fn take_learner(like: &LearnerState<f32>, from: &mut Tensors) -> anyhow::Result<
     })
 }
 
-fn put_environments(name: &str, market: &VecMarket<'_>, states: &[f32], to: &mut Tensors) {
-    let (values, counters) = market.memory();
-    to.put(format!("{name}.values"), values.to_vec());
-    to.put(format!("{name}.counters"), counters.to_vec());
+fn put_environments(name: &str, environments: &HostEnvironments<'_>, states: &[f32], to: &mut Tensors) {
+    environments.save(name, to);
     to.put(format!("{name}.states"), states.to_vec());
 }
 
 fn take_environments(
     name: &str,
-    market: &mut VecMarket<'_>,
+    environments: &mut HostEnvironments<'_>,
     states: &mut Vec<f32>,
     from: &mut Tensors,
 ) -> anyhow::Result<()> {
-    let values = from.take_any::<f64>(&format!("{name}.values"))?;
-    let counters = from.take_any::<u32>(&format!("{name}.counters"))?;
-    market.restore(&values, &counters).with_context(|| format!("the accounts `{name}`"))?;
+    environments.load(name, from)?;
     *states = from.take::<f32>(&format!("{name}.states"), states.len())?;
     Ok(())
 }

@@ -18,6 +18,9 @@ impl HostReplay {
         to.put(format!("{name}.discounts"), self.discounts[..filled].to_vec());
         to.put(format!("{name}.words"), vec![self.size as u64, self.cursor as u64]);
         to.put(format!("{name}.ages"), self.ages.iter().map(|&age| age as u64).collect::<Vec<u64>>());
+        if self.hindsight.is_some() {
+            to.put(format!("{name}.ends"), self.ends[..filled].to_vec());
+        }
         if let Some(tree) = &self.tree {
             to.put(format!("{name}.leaves"), tree.leaves().to_vec());
             to.put(format!("{name}.highest"), vec![tree.highest()]);
@@ -48,6 +51,9 @@ impl HostReplay {
         self.discounts[..filled].copy_from_slice(&from.take::<f32>(&format!("{name}.discounts"), filled)?);
         let ages = from.take::<u64>(&format!("{name}.ages"), self.ages.len())?;
         self.ages = ages.into_iter().map(|age| age as usize).collect();
+        if self.hindsight.is_some() {
+            self.ends[..filled].copy_from_slice(&from.take::<u32>(&format!("{name}.ends"), filled)?);
+        }
         if let Some(tree) = &mut self.tree {
             let leaves = from.take::<f32>(&format!("{name}.leaves"), self.capacity)?;
             let highest = from.take::<f32>(&format!("{name}.highest"), 1)?;

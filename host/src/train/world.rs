@@ -1,0 +1,226 @@
+//! What a run learns: the market, or a control task.
+
+use std::fmt;
+
+use ::gpu::market::LogRow;
+use anyhow::bail;
+use serde::Serialize;
+use settings::Config;
+
+use crate::train::agent::{Agent, PartName};
+use crate::train::market::{Market, MarketRecord, PartResult, Walk};
+use crate::train::task::{TaskReport, TaskRun};
+
+/// The market or the control task of a configuration, loaded.
+#[derive(Debug)]
+pub enum Loaded {
+    /// Bars, parts and costs.
+    Market(Box<Market>),
+    /// A control task.
+    Task(TaskRun),
+}
+
+impl Loaded {
+    /// What a configuration asks for, of a walk-forward the fold `walk`; fills in what the model's shape has from it.
+    ///
+    /// # Errors
+    /// What keeps the bars from being a market, or a task's key that is wrong.
+    pub fn prepare(config: &mut Config, walk: Option<Walk>) -> anyhow::Result<Self> {
+        if !config.task.is_market() {
+            return Ok(Self::Task(TaskRun::prepare(config)?));
+        }
+        let market = match walk {
+            Some(walk) => Market::of_walk(config, walk)?,
+            None => Market::prepare(config)?,
+        };
+        Ok(Self::Market(Box::new(market)))
+    }
+
+    /// What a checkpoint was trained on; `record` is its market's.
+    ///
+    /// # Errors
+    /// For a market, if the bars are not those of the training.
+    pub fn of_record(config: &mut Config, record: Option<&MarketRecord>) -> anyhow::Result<Self> {
+        match record {
+            Some(record) => Ok(Self::Market(Box::new(Market::of_record(config, record)?))),
+            None => Self::prepare(config, None),
+        }
+    }
+
+    /// For an agent and the loop.
+    pub fn world(&self) -> World<'_> {
+        match self {
+            Self::Market(market) => World::Market(market),
+            Self::Task(task) => World::Task(*task),
+        }
+    }
+}
+
+/// What an agent learns: the market with its bars, or a control task.
+#[derive(Clone, Copy, Debug)]
+pub enum World<'a> {
+    /// Bars, parts and costs.
+    Market(&'a Market),
+    /// A control task.
+    Task(TaskRun),
+}
+
+impl<'a> From<&'a Market> for World<'a> {
+    fn from(market: &'a Market) -> Self {
+        Self::Market(market)
+    }
+}
+
+impl<'a> World<'a> {
+    /// The market, if it is that.
+    pub fn market(self) -> Option<&'a Market> {
+        match self {
+            Self::Market(market) => Some(market),
+            Self::Task(_) => None,
+        }
+    }
+
+    /// The control task, if it is one.
+    pub fn task(self) -> Option<TaskRun> {
+        match self {
+            Self::Market(_) => None,
+            Self::Task(task) => Some(task),
+        }
+    }
+
+    /// What there is to say about it.
+    pub fn text(self) -> String {
+        match self {
+            Self::Market(market) => market.text.trim_end().to_string(),
+            Self::Task(task) => task.text(),
+        }
+    }
+
+    /// For checkpoints.
+    pub fn record(self) -> Option<MarketRecord> {
+        self.market().map(|market| market.record.clone())
+    }
+
+    /// The fold of a walk-forward that it is, if any.
+    pub fn walk(self) -> Option<Walk> {
+        self.market()?.record.walk
+    }
+
+    /// Discount of one step.
+    pub fn gamma(self) -> f64 {
+        match self {
+            Self::Market(market) => market.params.gamma,
+            Self::Task(task) => task.gamma,
+        }
+    }
+
+    /// Evaluates the agent's policy: backtests of a part of all symbols' bars, or greedy episodes whose seeds are the
+    /// part's and the number's (an epoch, or 0).
+    pub fn evaluate(self, agent: &mut dyn Agent, part: PartName, number: u64) -> anyhow::Result<Evaluation> {
+        match self {
+            Self::Market(market) => {
+                let passes = agent.passes(part, market.symbols.len())?;
+                let result = market.result(&passes, part)?;
+                Ok(Evaluation::Market(Box::new(Backtests { result, passes })))
+            }
+            Self::Task(task) => {
+                let finished = agent.episodes(task.evaluation_seed(part, number))?;
+                Ok(Evaluation::Task(TaskReport::new(task.task.name(), &finished)))
+            }
+        }
+    }
+}
+
+/// Greedy passes over all symbols' bars of a part, and what they come to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Backtests {
+    /// The result.
+    #[serde(flatten)]
+    pub result: PartResult,
+    /// The bars, a pass for each symbol.
+    #[serde(skip)]
+    pub passes: Vec<Vec<LogRow>>,
+}
+
+/// Result of an evaluation.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Evaluation {
+    /// Of backtests.
+    Market(Box<Backtests>),
+    /// Of a task's episodes.
+    Task(TaskReport),
+}
+
+impl Evaluation {
+    /// What chooses the best policy. A market's: the Sharpe ratio; where it is undefined, a policy that lost its equity
+    /// comes last, and one whose equity did not move counts as 0. A task's: the mean return.
+    pub fn score(&self) -> f64 {
+        match self {
+            Self::Market(backtests) => {
+                let strategy = &backtests.result.report.strategy;
+                let ruined = strategy.end_equity <= 0.0 || !strategy.end_equity.is_finite();
+                strategy.sharpe.unwrap_or(if ruined { f64::NEG_INFINITY } else { 0.0 })
+            }
+            Self::Task(report) => report.mean_return,
+        }
+    }
+
+    /// A market's total return, a task's mean return.
+    pub fn total_return(&self) -> f64 {
+        match self {
+            Self::Market(backtests) => backtests.result.report.strategy.total_return,
+            Self::Task(report) => report.mean_return,
+        }
+    }
+
+    /// A market's Sharpe ratio.
+    pub fn sharpe(&self) -> Option<f64> {
+        self.market()?.result.report.strategy.sharpe
+    }
+
+    /// A market's backtests.
+    pub fn market(&self) -> Option<&Backtests> {
+        match self {
+            Self::Market(backtests) => Some(backtests),
+            Self::Task(_) => None,
+        }
+    }
+
+    /// A task's report.
+    pub fn task(&self) -> Option<&TaskReport> {
+        match self {
+            Self::Market(_) => None,
+            Self::Task(report) => Some(report),
+        }
+    }
+
+    /// A market's backtests, to be kept.
+    ///
+    /// # Errors
+    /// If it is a task's.
+    pub fn into_backtests(self) -> anyhow::Result<Backtests> {
+        match self {
+            Self::Market(backtests) => Ok(*backtests),
+            Self::Task(report) => bail!("the task {} has no backtest", report.task),
+        }
+    }
+
+    /// What the score is.
+    pub fn score_name(config: &Config) -> &'static str {
+        if config.task.is_market() {
+            "Sharpe ratio of the validation part"
+        } else {
+            "mean return of the validation episodes"
+        }
+    }
+}
+
+impl fmt::Display for Evaluation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Market(backtests) => backtests.result.fmt(f),
+            Self::Task(report) => report.fmt(f),
+        }
+    }
+}
