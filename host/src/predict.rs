@@ -151,7 +151,7 @@ pub fn predict(
     holding: &Holding,
     now_ms: i64,
 ) -> anyhow::Result<Prediction> {
-    let (config, record, loaded) = (&checkpoint.config, &checkpoint.market, &symbol.loaded);
+    let (config, record, loaded) = (&checkpoint.config, checkpoint.record()?, &symbol.loaded);
     let data = bars::apply(loaded, &record.fitted, None)?;
     let (window, lookback) = (config.model.window, record.fitted.lookback);
     let t = data.len() - 1;

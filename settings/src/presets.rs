@@ -32,6 +32,21 @@ pub const PRESETS: &[Preset] = &[
         text: include_str!("presets/market-full.toml"),
     },
     Preset {
+        name: "cartpole",
+        meaning: "the control task CartPole-v1: 10^6 steps of the environments",
+        text: include_str!("presets/cartpole.toml"),
+    },
+    Preset {
+        name: "acrobot",
+        meaning: "the control task Acrobot-v1: 10^6 steps of the environments",
+        text: include_str!("presets/acrobot.toml"),
+    },
+    Preset {
+        name: "bit_flip",
+        meaning: "30 bits to flip to a goal, with hindsight: 10^6 steps of the environments",
+        text: include_str!("presets/bit_flip.toml"),
+    },
+    Preset {
         name: "p1-core",
         meaning: "workload of the benchmarks: batch 1024, C51 alone",
         text: include_str!("presets/p1-core.toml"),
@@ -90,9 +105,12 @@ mod tests {
     fn every_preset_is_a_configuration_that_passes_the_check() {
         for preset in PRESETS {
             let mut config = preset.config().unwrap();
-            // What a market fills in.
+            // What a market or a task fills in.
             if config.model.state == 0 {
-                (config.model.state, config.model.window, config.model.bar_features) = (80, 8, 9);
+                config.model.state = 80;
+                if config.task.is_market() {
+                    (config.model.window, config.model.bar_features) = (8, 9);
+                }
             }
             config.check().unwrap_or_else(|error| panic!("{}: {error}", preset.name));
         }

@@ -1,12 +1,13 @@
 //! `[task]` and `[her]`: what the agent learns, and hindsight for tasks with goals.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, ConfigError};
 
 /// `[task]`: the market, or a control task. Which names there are, and which sizes they take, is known to the program's
 /// list of environments (`gpu::task`), which also checks them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Task {
     /// `market`, or the name of a control task: `cartpole`, `acrobot`, `bit_flip`, `mountain_car`.
@@ -14,8 +15,10 @@ pub struct Task {
     /// Size of the task, in its own unit (`bit_flip`: bits); 0 for the task's default.
     pub size: usize,
     /// Steps after which an episode is truncated; 0 for the task's default.
+    #[schemars(extend("unit" = "steps"))]
     pub limit: usize,
     /// Greedy episodes of an evaluation.
+    #[schemars(extend("unit" = "episodes"))]
     pub evaluation_episodes: usize,
 }
 
@@ -76,7 +79,7 @@ impl Task {
 
 /// `[her]`: hindsight experience replay, "future" strategy (Andrychowicz et al., "Hindsight Experience Replay", 2017,
 /// section 4.5), for tasks with goals.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Her {
     /// Whether drawn transitions get goals that their own episode achieved later.

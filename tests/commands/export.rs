@@ -84,7 +84,7 @@ fn policy(sets: &[&str], record: &MarketRecord) -> Checkpoint {
         program: "0".into(),
         score: 0.5,
     };
-    Checkpoint { config, market: record.clone(), provenance, online, target, kept: Default::default() }
+    Checkpoint { config, market: Some(record.clone()), provenance, online, target, kept: Default::default() }
 }
 
 /// A record that does not change with the synthetic market's code.
@@ -266,7 +266,7 @@ pub fn synthetic_policy(sets: &[&str]) -> Checkpoint {
         &sets.iter().map(|set| set.to_string()).collect::<Vec<_>>(),
     )
     .unwrap();
-    let market = Market::prepare(&mut config).unwrap().record;
+    let market = Some(Market::prepare(&mut config).unwrap().record);
     let online = cpu_path::init_parameters(&Flat::new(&config.model, &config.parts()), 5);
     let target = online[..Flat::new(&config.model, &config.parts()).target_len()].to_vec();
     let provenance = Provenance {

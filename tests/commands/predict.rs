@@ -38,9 +38,9 @@ fn the_newest_bar_is_decided_as_a_backtest_decides_it() {
 
     let mut config = checkpoint.config.clone();
     (config.collect.environments, config.collect.capacity) = (1, 1);
-    let record = &checkpoint.market;
+    let record = checkpoint.record().unwrap();
     let market = Market::of_record(&mut config, record).unwrap();
-    let mut agent = CpuAgent::new(&config, &market).unwrap();
+    let mut agent = CpuAgent::new(&config, (&market).into()).unwrap();
     agent.set_parameters(&checkpoint.online, &checkpoint.target).unwrap();
     let row = agent.backtest(PartName::Test, 0).unwrap()[0];
     let first = record.symbols[0].fold.test.start;

@@ -52,6 +52,7 @@ pub struct PredictArgs {
 pub fn run(args: &PredictArgs) -> anyhow::Result<()> {
     let path = Checkpoint::file_of(&args.checkpoint)?;
     let checkpoint = Checkpoint::load(&path)?;
+    checkpoint.record()?;
     let mut data = checkpoint.config.data.clone();
     set_files(&mut data, &args.data);
     let symbols = chosen(load(&data)?, args.symbol.as_deref())?;

@@ -142,6 +142,16 @@ impl Checkpoint {
         tensors
     }
 
+    /// The bars that the policy was trained on.
+    ///
+    /// # Errors
+    /// If it was trained on something else.
+    pub fn record(&self) -> anyhow::Result<&MarketRecord> {
+        let task = &self.config.task.name;
+        let none = || format!("the policy was trained on the task {task}, not on bars: it decides at none");
+        self.market.as_ref().with_context(none)
+    }
+
     /// Reads and checks a checkpoint.
     ///
     /// # Errors
