@@ -12,6 +12,7 @@ pub mod flat;
 pub mod folds;
 pub mod keys;
 pub mod mamba;
+pub mod market;
 pub mod model;
 pub mod noisy;
 pub mod parts;
@@ -21,14 +22,14 @@ pub mod replay;
 pub mod report;
 pub mod schedule;
 pub mod task;
+pub mod training;
 
 pub use checkpoints::{Checkpoints, Difference};
-pub use config::{
-    BarSide, Collect, Config, ConfigError, Data, Market, MarketLayout, Optimizer, Precision, Split, Train,
-};
+pub use config::{Config, ConfigError};
 pub use flat::{Flat, Group, Segment};
 pub use folds::{Folds, Scheme};
 pub use mamba::Mamba;
+pub use market::{BarSide, Data, Market, MarketLayout, Split};
 pub use model::{Head, Layout, ModelShape, Tensor};
 pub use noisy::{NoisyLayer, NoisyLayout};
 pub use parts::{Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine};
@@ -37,3 +38,4 @@ pub use replay::{Priority, Replay};
 pub use report::Report;
 pub use schedule::Schedule;
 pub use task::{Her, Task};
+pub use training::{Collect, Optimizer, Precision, Train};

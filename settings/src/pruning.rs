@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, Train};
+use crate::config::ConfigError;
 use crate::model::{Layout, Tensor};
+use crate::training::Train;
 
 /// Zhu and Gupta 2017, "To prune, or not to prune", equation 1: with x = (step - begin) / (end - begin) cut to [0, 1], the
 /// fraction `sparsity` (1 - (1 - x)^3) of every weight matrix of trunk and heads is zero, the smallest magnitudes.
