@@ -54,7 +54,7 @@ impl Report {
         if span < 14 * DAY_MS {
             warnings.push(format!(
                 "the file spans {:.1} days: too short to see weekly closures, so the {:.0} bars a year used to \
-                 annualise may be wrong; give bars_per_year",
+                 annualise may be wrong",
                 span as f64 / DAY_MS as f64,
                 self.calendar.bars_per_year
             ));

@@ -109,8 +109,8 @@ impl Fold {
                 return Err(BarError::Split(format!(
                     "the {name} part is too short: bars {}..{} of {bars} hold {decisions} decisions that have {} bars \
                      before and one behind them in one segment, and at least {FEWEST_DECISIONS} are needed (purge {} \
-                     + embargo {embargo} bars are left out between parts): use a longer file, a larger fraction, a \
-                     smaller window or lookback",
+                     + embargo {embargo} bars are left out between parts): use a longer file, a larger fraction or a \
+                     smaller market.window",
                     part.start,
                     part.end,
                     reach.back(),

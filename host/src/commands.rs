@@ -37,7 +37,7 @@ use crate::train::progress::{Progress, Show, write_line, write_result};
 use crate::train::record::{PAGE, validated};
 use crate::train::run::{Run, Tested};
 use crate::train::run_files::RunFiles;
-use crate::train::walk::walk_forward;
+use crate::train::walk::{fold_name, walk_forward};
 use crate::train::world::{Loaded, World};
 use crate::{doctor, gemm};
 
@@ -191,6 +191,14 @@ fn train_folds(
             };
             agent(gpu, config, market.into(), &args.device, &Progress::new(show), args.profile)
         })?;
+    let Some(result) = result else {
+        let fold = files.folder.join(fold_name(1));
+        progress.line(&format!(
+            "stopped before the first fold had a policy; that fold goes on with: host train --resume {}",
+            fold.display()
+        ));
+        return Ok(stop.signal().map_or(Ending::Done, Ending::Stopped));
+    };
     if result.stopped {
         progress.line(&format!("stopped early, after {} fold(s)", result.folds.len()));
     }

@@ -92,6 +92,14 @@ impl Policy {
     /// If the checkpoint's numbers do not fit its configuration.
     pub fn of(checkpoint: &Checkpoint) -> anyhow::Result<Self> {
         let config = checkpoint.config.clone();
+        if let Some(record) = &checkpoint.market {
+            let width = config.model.bar_features;
+            record.fitted.normaliser.check(width).context("the checkpoint's normaliser")?;
+        }
+        let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+        if !finite(&checkpoint.online) {
+            bail!("the checkpoint's parameters are not all finite: there is no policy to export");
+        }
         let flat = Flat::new(&config.model, &config.parts());
         let (mut tensors, mut left_out) = (BTreeMap::new(), Vec::new());
         for segment in &flat.segments {

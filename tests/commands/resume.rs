@@ -63,6 +63,31 @@ fn stopped_by_a_signal_it_saves_says_how_to_go_on_and_does() {
     }
 }
 
+/// Nothing to test yet: the state is there, and the code is the signal's.
+#[test]
+fn a_walk_forward_that_is_stopped_in_its_first_fold_says_how_the_fold_goes_on() {
+    let folder = tempdir().unwrap();
+    let run = folder.path().join("walk");
+    let sets = format!("{SMALL} train.train_steps=100000 folds.count=2 folds.train=0.4 folds.validation=0.2");
+    let child = start(&mut program(&train("cpu", &sets, &["--run", &text(&run)])));
+    let first = run.join("fold-01");
+    let begun = Instant::now();
+    // The rows of training steps come after those of the collection.
+    while !fs::read_to_string(first.join("metrics.jsonl"))
+        .is_ok_and(|rows| rows.contains("\"kind\":\"step\""))
+    {
+        assert!(begun.elapsed() < Duration::from_secs(120), "no step after two minutes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // SAFETY: a signal to a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(143), "{err}");
+    assert!(err.contains(&format!("goes on with: host train --resume {}", first.display())), "{err}");
+    assert_eq!(states(&first).len(), 1);
+}
+
 /// A finished run of three epochs.
 fn finished(folder: &Path) -> PathBuf {
     let run_folder = folder.join("run");

@@ -30,7 +30,8 @@ impl Resuming {
     pub fn open(argument: &Path) -> anyhow::Result<Self> {
         if let (Some(first), Some(last)) = (fold_folders(argument).first(), fold_folders(argument).last()) {
             bail!(
-                "{} is the folder of a walk-forward, which goes on fold by fold only: name one of {first} to {last} in it",
+                "{} is the folder of a walk-forward, which goes on fold by fold only: name one of {first} to {last} in it \
+                 (the folds behind it and the pooled result are made by a new run)",
                 argument.display()
             );
         }

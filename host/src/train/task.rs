@@ -52,7 +52,7 @@ impl TaskRun {
         }
         if model.branches != branches {
             bail!(
-                "model.branches = {:?}, task.name = \"{name}\": its actions are {branches:?}",
+                "model.branches = {:?}, task.name = \"{name}\": its actions are {branches:?}; leave model.branches out, or set it to them",
                 model.branches
             );
         }

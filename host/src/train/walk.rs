@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use backtest::{Report, Track};
 use bars::{Fold, Symbol};
-use report::run::fold_name;
+pub use report::run::fold_name;
 use serde::Serialize;
 use settings::Config;
 
@@ -58,7 +58,7 @@ pub struct WalkResult {
 ///
 /// # Errors
 /// What keeps a fold from being trained, with its number. When a stop was asked for, the folds that were tested are
-/// reported.
+/// reported; `None` if it came before the first one had a policy.
 pub fn walk_forward(
     config: &mut Config,
     symbols: &[Symbol],
@@ -67,7 +67,7 @@ pub fn walk_forward(
     stop: &Stop,
     progress: &mut Progress,
     make_agent: &mut MakeAgent<'_>,
-) -> anyhow::Result<WalkResult> {
+) -> anyhow::Result<Option<WalkResult>> {
     let of = folds.len();
     let mut metrics = Metrics::create(&files.metrics())?.with_events(1)?;
     let mut sharpes = Vec::new();
@@ -121,7 +121,7 @@ pub fn walk_forward(
         results.push(result);
     }
     if results.is_empty() {
-        bail!("stopped before the first fold had a policy: there is nothing to test");
+        return Ok(None);
     }
     let pooled = pooled(&config.report, &tracks, bars_per_year, &sharpes)?;
     let control = control.map(|control| control.finding(pooled.strategy.sharpe));
@@ -132,7 +132,7 @@ pub fn walk_forward(
     write_atomically(&files.test(), text.as_bytes())
         .with_context(|| format!("writing into {}", files.folder.display()))?;
     write_page(&files.folder)?;
-    Ok(result)
+    Ok(Some(result))
 }
 
 /// The report of test parts one behind the other, deflated for the validated policies of all folds together.
