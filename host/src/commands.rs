@@ -237,11 +237,10 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let (mut agent, _) = agent(gpu, &config, world, &args.device, &Progress::new(Show::Nothing), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
-    let report = world.evaluate(agent.as_mut(), args.part, 0)?;
     // The policies that were compared are known where the run's metrics are.
     let metrics = path.parent().unwrap_or(Path::new(".")).join("metrics.jsonl");
     let sharpes = if args.part == PartName::Test { validated(&metrics)? } else { None };
-    let report = world.judged(report, &config.report, args.part, sharpes.as_deref())?;
+    let report = world.judge(agent.as_mut(), args.part, &config.report, sharpes.as_deref())?;
     let part = format!("{:?}", args.part).to_lowercase();
     if let Some(folder) = &args.csv {
         let (Some(market), Some(backtests)) = (world.market(), report.market()) else {

@@ -191,14 +191,7 @@ fn check_touches(kernel: &'static str, accesses: &[Access], touches: &[Touch]) -
 
 impl Exec for EmulatedExec {
     fn launch<K: Kernel>(&mut self, lane: Lane, kernel: &K) -> Result<(), ExecError> {
-        let touches: Vec<Touch> = kernel
-            .accesses()
-            .iter()
-            .map(|access| Touch {
-                extent: Extent::contiguous(access.addr, access.bytes),
-                writes: access.kind.writes(),
-            })
-            .collect();
+        let touches: Vec<Touch> = kernel.accesses().iter().map(Touch::whole).collect();
         self.launch_touching(lane, kernel, &touches)
     }
 

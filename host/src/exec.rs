@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use cuda_std::{Buf, Kernel, KernelDecl};
+use cuda_std::{Access, Buf, Kernel, KernelDecl};
 use settings::Precision;
 
 use crate::error::ExecError;
@@ -141,6 +141,13 @@ pub struct Touch {
     pub extent: Extent,
     /// Whether they may change.
     pub writes: bool,
+}
+
+impl Touch {
+    /// All of a kernel's buffer argument.
+    pub fn whole(access: &Access) -> Self {
+        Self { extent: Extent::contiguous(access.addr, access.bytes), writes: access.kind.writes() }
+    }
 }
 
 /// Runs or records launches and products.

@@ -109,13 +109,13 @@ pub fn launch_on_columns<E: Exec, K: Kernel>(
     columns: Range<u32>,
 ) -> Result<(), ExecError> {
     let touch = |access: &Access| {
-        let extent = if access.addr == history.addr() {
-            let first = history.addr() + 4 * u64::from(columns.start);
-            Extent::matrix(first, shape.history, columns.len(), signal::COLUMNS as usize)
-        } else {
-            Extent::contiguous(access.addr, access.bytes)
-        };
-        Touch { extent, writes: access.kind.writes() }
+        let whole = Touch::whole(access);
+        if access.addr != history.addr() {
+            return whole;
+        }
+        let first = history.addr() + 4 * u64::from(columns.start);
+        let extent = Extent::matrix(first, shape.history, columns.len(), signal::COLUMNS as usize);
+        Touch { extent, ..whole }
     };
     let touches: Vec<Touch> = kernel.accesses().iter().map(touch).collect();
     exec.launch_touching(lane, kernel, &touches)

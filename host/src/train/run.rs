@@ -176,9 +176,8 @@ impl Run<'_> {
         };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
-        let test = self.world.evaluate(agent, PartName::Test, 0)?;
         let sharpes = validated(&self.files.metrics())?;
-        let test = self.world.judged(test, &self.config.report, PartName::Test, sharpes.as_deref())?;
+        let test = self.world.judge(agent, PartName::Test, &self.config.report, sharpes.as_deref())?;
         run.metrics.tell(progress, "test", &test)?;
         if let Some(last) = &last {
             run.metrics.tell(progress, "test_last", last)?;

@@ -130,24 +130,21 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A market's evaluation with what has to be known to judge it ([`Market::judged`]); a task's as it is.
+    /// As [`World::evaluate`] of number 0, a market's with what has to be known to judge it ([`Market::judged`]).
     ///
     /// # Errors
     /// As for [`Market::result`].
-    pub fn judged(
+    pub fn judge(
         self,
-        evaluation: Evaluation,
-        keys: &settings::Report,
+        agent: &mut dyn Agent,
         part: PartName,
+        keys: &settings::Report,
         sharpes: Option<&[Option<f64>]>,
     ) -> anyhow::Result<Evaluation> {
-        match (self, evaluation) {
-            (Self::Market(market), Evaluation::Market(mut backtests)) => {
-                backtests.result = market.judged(keys, &backtests.passes, part, sharpes)?;
-                Ok(Evaluation::Market(backtests))
-            }
-            (_, evaluation) => Ok(evaluation),
-        }
+        let Self::Market(market) = self else { return self.evaluate(agent, part, 0) };
+        let passes = agent.passes(part, market.symbols.len())?;
+        let result = market.judged(keys, &passes, part, sharpes)?;
+        Ok(Evaluation::Market(Box::new(Backtests { result, passes })))
     }
 }
 
