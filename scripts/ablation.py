@@ -9,8 +9,10 @@ task      Acrobot with its shipped settings: the mean return over all validation
           sooner (the last ones are all alike).
 
 Differences are taken seed by seed, so that what the seeds have in common falls out. A part whose removal gains more than
-two standard errors ought to be off by default; the table marks it. FOLDER/ablation.json has every run. The code is 1 if a
-run failed. `--set` values go to every run, for a trial at a smaller size.
+two standard errors ought to be off by default; the table marks it. FOLDER/ablation.json has every run; `--known FILE`, such
+a file of before, says which need not be made again (runs of one program, seed and kind of GPU are the same bits), and
+`--seconds` after how long no further run begins, so that the table can be made in parts. The code is 1 if a run failed, 3 if
+runs are left. `--set` values go to every run, for a trial at a smaller size.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -74,7 +77,10 @@ def arguments(study, seed):
 
 
 def train(options, study, name, keys, seed):
-    """One run: its value, or its error."""
+    """One run: its value, or its error; nothing where the time is over."""
+    if time.monotonic() > options.end:
+        return None
+    begun = time.monotonic()
     folder = Path(options.out) / f"{study}-{name.replace(' ', '-').lower()}-{seed}"
     command = [options.host, "train", "--quiet", "--device", options.device, "--seed", str(seed)]
     command += [*arguments(study, seed), "--run", str(folder)]
@@ -85,7 +91,8 @@ def train(options, study, name, keys, seed):
     result = {"study": study, "without": name, "seed": seed, "keys": keys}
     if done.returncode != 0:
         return {**result, "error": done.stderr.strip() or f"code {done.returncode}"}
-    return {**result, "value": STUDIES[study][1](folder, seed)}
+    seconds = round(time.monotonic() - begun, 1)
+    return {**result, "value": STUDIES[study][1](folder, seed), "seconds": seconds}
 
 
 def spread(values):
@@ -131,6 +138,8 @@ def main():
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=8, help="runs at a time")
+    parser.add_argument("--known", type=Path, help="results of before")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further run begins")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     Path(options.out).mkdir(parents=True, exist_ok=True)
@@ -141,11 +150,19 @@ def main():
         variants = [("nothing", on), ("all of them", off)]
         variants += [(name, [k for k in on if k not in part_on] + part_off) for name, part_on, part_off in parts]
         plan += [(study, name, keys, seed) for seed in range(1, options.seeds + 1) for name, keys in variants]
+    known = [r for r in json.loads(options.known.read_text()) if "value" in r] if options.known else []
+    done = {(r["study"], r["without"], r["seed"], *r["keys"]) for r in known}
+    plan = [p for p in plan if (p[0], p[1], p[3], *p[2]) not in done]
+    options.end = time.monotonic() + options.seconds
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda p: train(options, *p), plan))
+    left = results.count(None)
+    results = known + [r for r in results if r]
     (Path(options.out) / "ablation.json").write_text(json.dumps(results))
     good = [table(study, results) for study in STUDIES if any(r["study"] == study for r in results)]
-    return 0 if all(good) else 1
+    if left:
+        print(f"{left} runs are left", file=sys.stderr)
+    return 1 if not all(good) else 3 if left else 0
 
 
 if __name__ == "__main__":
