@@ -212,7 +212,8 @@ impl<'m, 'a> Reach<'m, 'a> {
 }
 
 /// The text with `.reqntid block, 1, 1` on every entry: the assembler then picks registers for that block size, and a
-/// launch with another one is an error of the driver instead of a wrong result.
+/// launch with another one is an error of the driver instead of a wrong result. Where a kernel says how many blocks are to be
+/// resident, the assembler leaves registers for them (`.minnctapersm`).
 ///
 /// The module was parsed from `text` and has no [`problems`].
 pub(crate) fn with_block_sizes(text: &str, module: &Module, kernels: &[&KernelDecl]) -> String {
@@ -223,6 +224,9 @@ pub(crate) fn with_block_sizes(text: &str, module: &Module, kernels: &[&KernelDe
         if let Some(kernel) = kernels.iter().find(|k| k.name == entry.name) {
             out.push_str(&text[copied..entry.after_parameters]);
             out.push_str(&format!("\n.reqntid {}, 1, 1", kernel.block));
+            if kernel.resident > 0 {
+                out.push_str(&format!("\n.minnctapersm {}", kernel.resident));
+            }
             copied = entry.after_parameters;
         }
     }

@@ -13,6 +13,7 @@ const KERNEL: KernelDecl = KernelDecl {
     shuffles: 0,
     votes: 0,
     mmas: 0,
+    resident: 0,
     only: None,
     params: &[
         Param { name: "rows", ty: Scalar(ElementType::I32) },
@@ -173,6 +174,9 @@ fn block_sizes_are_written_behind_the_parameters() {
     let out = with_block_sizes(&text, &parse(&text).unwrap(), &kernels);
     assert!(out.contains(&format!("k({PARAMETERS})\n.reqntid 128, 1, 1\n{{ bar.sync 0; ret; }}")), "{out}");
     assert!(out.ends_with("second()\n.reqntid 32, 1, 1\n{ ret; }\n"), "{out}");
+    let two = KernelDecl { resident: 2, ..KERNEL };
+    let out_of_two = with_block_sizes(&text, &parse(&text).unwrap(), &[&two]);
+    assert!(out_of_two.contains("\n.reqntid 128, 1, 1\n.minnctapersm 2\n{"), "{out_of_two}");
     // And a second time would be noticed.
     let again = problems(&parse(&out).unwrap(), &kernels, "sm_90");
     assert!(again.iter().all(|p| p.contains(".reqntid")) && again.len() == 2, "{again:?}");

@@ -73,6 +73,7 @@ static BARRIER: KernelDecl = KernelDecl {
     shuffles: 0,
     votes: 0,
     mmas: 0,
+    resident: 0,
     only: None,
     params: &[
         Param { name: "c", ty: ParamType::Scalar(ElementType::U32) },

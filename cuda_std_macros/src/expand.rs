@@ -100,6 +100,7 @@ fn implementation(kernel: &Kernel) -> TokenStream {
     let limit = |limit: &Option<Expr>| limit.as_ref().map_or(quote!(0), ToTokens::to_token_stream);
     let (barriers, shuffles) = (limit(&kernel.limits.barriers), limit(&kernel.limits.shuffles));
     let (votes, mmas) = (limit(&kernel.limits.votes), limit(&kernel.limits.mmas));
+    let resident = limit(&kernel.resident);
     let only = kernel
         .only
         .as_ref()
@@ -160,6 +161,7 @@ fn implementation(kernel: &Kernel) -> TokenStream {
                 shuffles: #shuffles,
                 votes: #votes,
                 mmas: #mmas,
+                resident: #resident,
                 only: #only,
                 params: &[#(#parameters),*],
                 file: ::core::file!(),

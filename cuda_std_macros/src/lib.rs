@@ -14,9 +14,9 @@ use proc_macro::TokenStream;
 ///
 /// Keys: `block` (threads per block, a constant expression), `grid` (blocks: a `u32` or a tuple of two or
 /// three; may use the arguments), and optionally `shared` (bytes of dynamic shared memory; may use the
-/// arguments), `barriers`, `shuffles`, `votes`, `mmas` (most instructions of the kind in the PTX entry), `only` (the one
-/// target whose image has the kernel, as `only = "sm_90a"`) and `requires(relation, ..)` (conditions on the arguments,
-/// checked before each launch).
+/// arguments), `barriers`, `shuffles`, `votes`, `mmas` (most instructions of the kind in the PTX entry), `resident`
+/// (blocks that a multiprocessor is to have registers for at once), `only` (the one target whose image has the kernel, as
+/// `only = "sm_90a"`) and `requires(relation, ..)` (conditions on the arguments, checked before each launch).
 #[proc_macro_attribute]
 pub fn kernel(attribute: TokenStream, item: TokenStream) -> TokenStream {
     parse::Kernel::parse(attribute.into(), item.into())

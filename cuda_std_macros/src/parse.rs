@@ -30,6 +30,8 @@ pub struct Kernel {
     pub shared: Option<Expr>,
     pub limits: Limits,
     /// The one target whose image has the kernel; absent means all.
+    /// Blocks that a multiprocessor is to have room for.
+    pub resident: Option<Expr>,
     pub only: Option<LitStr>,
     pub requires: Vec<Relation>,
 }
@@ -72,6 +74,7 @@ struct Keys {
     grid: Option<Expr>,
     shared: Option<Expr>,
     limits: Limits,
+    resident: Option<Expr>,
     only: Option<LitStr>,
     requires: Option<Vec<Relation>>,
 }
@@ -119,6 +122,7 @@ impl Kernel {
             grid,
             shared: keys.shared,
             limits: keys.limits,
+            resident: keys.resident,
             only: keys.only,
             requires: keys.requires.unwrap_or_default(),
         })
@@ -233,6 +237,7 @@ impl Keys {
                 "shuffles" => set(&mut keys.limits.shuffles, &key, value(input)?)?,
                 "votes" => set(&mut keys.limits.votes, &key, value(input)?)?,
                 "mmas" => set(&mut keys.limits.mmas, &key, value(input)?)?,
+                "resident" => set(&mut keys.resident, &key, value(input)?)?,
                 "only" => {
                     input.parse::<Token![=]>()?;
                     set(&mut keys.only, &key, input.parse()?)?
@@ -245,7 +250,7 @@ impl Keys {
                 other => {
                     let text = format!(
                         "unknown key `{other}`: a kernel has `block`, `grid`, `shared`, `barriers`, `shuffles`, \
-                         `votes`, `mmas`, `only` and `requires(..)`"
+                         `votes`, `mmas`, `resident`, `only` and `requires(..)`"
                     );
                     return Err(Error::new(key.span(), text));
                 }

@@ -41,6 +41,9 @@ pub struct KernelDecl {
     pub votes: u32,
     /// Most matrix products (`mma.sync`, `wgmma`) and loads of matrices in the PTX entry.
     pub mmas: u32,
+    /// Blocks that a multiprocessor is to have registers for at once, so that one works while another waits; 0 leaves the
+    /// number to the assembler.
+    pub resident: u32,
     /// The one target, as `sm_90a`, for which the kernel is compiled; else for all.
     pub only: Option<&'static str>,
     /// Parameters in order.
