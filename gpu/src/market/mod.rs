@@ -22,7 +22,7 @@ mod view;
 
 pub use account::{ACCOUNT_COUNTERS, ACCOUNT_VALUES, Account, FILLED, RUNNING, TERMINATED, TRUNCATED};
 pub use log::{LOG_FIELDS, LogRow};
-pub use observe::{PORTFOLIO, StateShape, portfolio_feature, state_element};
+pub use observe::{PORTFOLIO, StateShape, portfolio_element, portfolio_feature, state_element};
 pub use order::{Bar, Decision, Execution, OrderKind, all_in_quantity, decode, execute, order_quantity};
 pub use params::{ActionLayout, MarketParams, Mode, PARAM_WORDS};
 pub use reset::resumed;

@@ -102,7 +102,19 @@ pub fn state_element(
         let complete = runs.run_end(t) != 0;
         return if complete { features.feature((t + 1 - shape.window) * shape.features + j) } else { 0.0 };
     }
-    let k = j - bars;
+    portfolio_element(params, prices, features, account, j - bars)
+}
+
+/// Portfolio feature k of an account at its bar.
+#[inline(always)]
+pub fn portfolio_element(
+    params: &MarketParams,
+    prices: &impl Prices,
+    features: &impl Features,
+    account: &Account,
+    k: u32,
+) -> f32 {
+    let t = account.t;
     let clock = if k == 5 || k == 6 { features.clock(t) } else { [0.0; 2] };
     portfolio_feature(params, account, prices.close(t), clock, k)
 }
