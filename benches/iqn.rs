@@ -9,13 +9,20 @@ use criterion::Throughput;
 use cuda_std::{Buf, Kernel};
 use device::Bench;
 use gpu::action;
-use gpu::kernels::iqn::{self, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel};
+use gpu::kernels::iqn::{
+    self, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+};
 use gpu::kernels::iqn::{Arithmetic, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
 use gpu::kernels::iqn::{ReduceArguments, ReduceKernel, Shape};
 use host::error::ExecError;
 use host::exec::{Exec, Lane, Memory};
 
 const BLOCKS: u32 = 132;
+
+/// Most blocks of a kernel, as in the step.
+fn most<K: Kernel>() -> u32 {
+    BLOCKS * K::DECL.resident.max(1)
+}
 
 fn main() -> ExitCode {
     device::run(|bench| {
@@ -38,13 +45,13 @@ fn main() -> ExitCode {
         losses::<iqn::IqnLossFp32Small>(bench, &p1)?;
         losses::<iqn::IqnLossTf32Small>(bench, &p1)?;
         losses::<iqn::IqnLossBf16Small>(bench, &p1)?;
-        losses::<iqn::IqnLossBf16GroupSmall>(bench, &p1)?;
-        losses::<iqn::IqnLossFp16GroupSmall>(bench, &p1)?;
+        two_losses::<iqn::IqnLossBf16GroupSmall, iqn::IqnChunksBf16Small>(bench, &p1)?;
+        two_losses::<iqn::IqnLossFp16GroupSmall, iqn::IqnChunksFp16Small>(bench, &p1)?;
         losses::<iqn::IqnLossFp32Medium>(bench, &p2)?;
         losses::<iqn::IqnLossTf32Medium>(bench, &p2)?;
         losses::<iqn::IqnLossBf16Medium>(bench, &p2)?;
-        losses::<iqn::IqnLossBf16GroupMedium>(bench, &p2)?;
-        losses::<iqn::IqnLossFp16GroupMedium>(bench, &p2)?;
+        two_losses::<iqn::IqnLossBf16GroupMedium, iqn::IqnChunksBf16Medium>(bench, &p2)?;
+        two_losses::<iqn::IqnLossFp16GroupMedium, iqn::IqnChunksFp16Medium>(bench, &p2)?;
         losses::<iqn::IqnLossFp32Large>(bench, &large)?;
         losses::<iqn::IqnLossTf32Large>(bench, &large)?;
         losses::<iqn::IqnLossBf16Large>(bench, &large)?;
@@ -156,7 +163,7 @@ fn targets<K: TargetKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecErro
     let arguments = TargetArguments {
         mode: SELECT_AND_GATHER,
         draw: true,
-        blocks: BLOCKS,
+        blocks: most::<K>(),
         seed: 1,
         clock_words: bench.put("clock", &[0u64; 4])?,
         taus: bench.exec.alloc("taus", b * 32)?,
@@ -169,18 +176,23 @@ fn targets<K: TargetKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecErro
     })
 }
 
+/// Floats of the planes of gradients.
+fn planes<K: LossKernel>(s: &Shape) -> usize {
+    K::blocks(s, most::<K>()).max(K::parts(s, BLOCKS)) as usize
+        * K::SIZE.plane(K::ARITHMETIC, s.trunk, s.outputs)
+}
+
 fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
     if !there::<K>(bench) {
         return Ok(());
     }
     let head = head::<K::Pack>(bench, s, K::SIZE, K::ARITHMETIC)?;
     let b = s.batch as usize;
-    let planes = K::SIZE.blocks(K::ARITHMETIC, s.batch, s.quantiles, BLOCKS) as usize
-        * K::SIZE.plane(K::ARITHMETIC, s.trunk, s.outputs);
+    let planes = planes::<K>(s);
     let arguments = LossArguments {
         kappa: 1.0,
         draw: true,
-        blocks: BLOCKS,
+        blocks: most::<K>(),
         seed: 1,
         clock_words: bench.put("clock", &[0u64; 4])?,
         taus: bench.exec.alloc("taus", b * 32)?,
@@ -192,16 +204,29 @@ fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> 
         loss: bench.exec.alloc("loss", b)?,
         dh: bench.exec.alloc("dh", b * s.trunk as usize)?,
         planes: bench.exec.alloc("planes", planes)?,
+        images: bench.exec.alloc("images", K::images(s).max(4))?,
     };
     let kernel = K::new(s, &head, &arguments);
-    bench.sequence(K::DECL.name, &workload(s), Throughput::Elements(3 * forward(s)), move |exec, _| {
-        exec.launch(Lane::MAIN, &kernel)
-    })
+    let LossArguments { images, dh, planes, .. } = arguments;
+    let Some(chunks) = K::chunks(s, &head, &ChunkArguments { blocks: BLOCKS, images, dh, planes }) else {
+        let work = Throughput::Elements(3 * forward(s));
+        return bench
+            .sequence(K::DECL.name, &workload(s), work, move |exec, _| exec.launch(Lane::MAIN, &kernel));
+    };
+    // The first makes the forward pass, the second the rest: once more the trunk's part, and both gradients.
+    let work = Throughput::Elements(forward(s));
+    bench.sequence(K::DECL.name, &workload(s), work, move |exec, _| exec.launch(Lane::MAIN, &kernel))?;
+    let work = Throughput::Elements(2 * forward(s));
+    bench.sequence(K::Chunks::DECL.name, &workload(s), work, move |exec, _| exec.launch(Lane::MAIN, &chunks))
+}
+
+/// Those of warpgroups, whose backward pass goes on in the kernel `C`.
+fn two_losses<K: LossKernel<Chunks = C>, C: Kernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
+    losses::<K>(bench, s)
 }
 
 fn reduce<K: LossKernel<Reduce = R>, R: ReduceKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> {
-    let planes = K::SIZE.blocks(K::ARITHMETIC, s.batch, s.quantiles, BLOCKS) as usize
-        * K::SIZE.plane(K::ARITHMETIC, s.trunk, s.outputs);
+    let planes = planes::<K>(s);
     let planes = bench.random("planes", planes)?;
     let mut gradients = Vec::new();
     for len in sizes(s) {
@@ -212,7 +237,15 @@ fn reduce<K: LossKernel<Reduce = R>, R: ReduceKernel>(bench: &mut Bench, s: &Sha
     bench.kernel(
         &workload(s),
         planes.bytes(),
-        R::new(s, &ReduceArguments { blocks: BLOCKS, planes, gradients }),
+        R::new(
+            s,
+            &ReduceArguments {
+                blocks: K::blocks(s, most::<K>()),
+                parts: K::parts(s, BLOCKS),
+                planes,
+                gradients,
+            },
+        ),
     )
 }
 

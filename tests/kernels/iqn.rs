@@ -5,11 +5,12 @@
 #[path = "../../gpu/tests/iqn/case.rs"]
 mod case;
 
+use cuda_std::Kernel;
 use gpu::action;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::Gradients;
 use gpu::kernels::iqn::{
-    self, Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    self, Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
 };
 use gpu::kernels::iqn::{
     ReduceArguments, ReduceKernel, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize,
@@ -95,7 +96,7 @@ fn loss<B: Backend, K: LossKernel<Pack = P, Reduce = R>, P: PackKernel, R: Reduc
     let case = Case::random(dims, 3);
     let (shape, head) = (case.shape(), head::<B, P>(b, &case, K::SIZE, K::ARITHMETIC)?);
     let plane = K::SIZE.plane(K::ARITHMETIC, shape.trunk, shape.outputs);
-    let launched = K::SIZE.blocks(K::ARITHMETIC, shape.batch, shape.quantiles, blocks) as usize;
+    let (launched, parts) = (K::blocks(&shape, blocks), K::parts(&shape, blocks));
     let actions: Vec<u64> = case.actions.iter().map(|a| action::pack(a)).collect();
     let arguments = LossArguments {
         kappa: case.kappa,
@@ -111,15 +112,20 @@ fn loss<B: Backend, K: LossKernel<Pack = P, Reduce = R>, P: PackKernel, R: Reduc
         weights: put(b, "weights", &case.weights)?,
         loss: filled(b, "loss", dims.batch, f32::NAN)?,
         dh: filled(b, "dh", case.h.len(), f32::NAN)?,
-        planes: filled(b, "planes", launched * plane, f32::NAN)?,
+        planes: filled(b, "planes", launched.max(parts) as usize * plane, f32::NAN)?,
+        images: filled(b, "images", K::images(&shape).max(4), f32::NAN)?,
     };
     launch(b, K::new(&shape, &head, &arguments))?;
+    let LossArguments { images, dh, planes, .. } = arguments;
+    if let Some(chunks) = K::chunks(&shape, &head, &ChunkArguments { blocks, images, dh, planes }) {
+        launch(b, chunks)?;
+    }
     let mut gradients = Vec::new();
     for values in &case.online.0 {
         gradients.push(filled(b, "gradient", values.len(), f32::NAN)?);
     }
     let to: [_; 6] = gradients.clone().try_into().expect("six tensors");
-    let reduce = ReduceArguments { blocks, planes: arguments.planes, gradients: to };
+    let reduce = ReduceArguments { blocks: launched, parts, planes, gradients: to };
     launch(b, R::new(&shape, &reduce))?;
 
     let expected: Gradients = case.sizes(rounding).gradients(
@@ -144,6 +150,20 @@ fn loss<B: Backend, K: LossKernel<Pack = P, Reduce = R>, P: PackKernel, R: Reduc
     let off = distance(&b.download(arguments.dh)?, &expected.dh.concat(), 0.0);
     assert!(off <= gradient_bound, "{name}, gradient of h is off by {off}");
     Ok(())
+}
+
+/// The same of warpgroups, whose backward pass goes on in the kernel `C`.
+fn two_losses<B: Backend, K, P: PackKernel, R: ReduceKernel, C: Kernel>(
+    b: &mut B,
+    rounding: Rounding,
+    dims: Dims,
+    blocks: u32,
+) -> Outcome
+where
+    K: LossKernel<Pack = P, Reduce = R, Chunks = C>,
+{
+    assert_ne!(K::DECL.name, C::DECL.name, "one kernel makes all gradients");
+    loss::<B, K, P, R>(b, rounding, dims, blocks)
 }
 
 /// Greedy actions and their quantiles against the reference.
@@ -296,16 +316,44 @@ pub fn bf16_groups<B: Backend>(b: &mut B) -> Outcome {
     let r = Rounding::Bf16;
     type SmallPack = iqn::IqnPackHalfSmall;
     type MediumPack = iqn::IqnPackHalfMedium;
-    loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, ODD, 4)?;
-    loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, UNEVEN, 2)?;
-    loss::<B, iqn::IqnLossBf16GroupMedium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, UNEVEN, 3)?;
+    two_losses::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall, iqn::IqnChunksBf16Small>(
+        b, r, ODD, 4,
+    )?;
+    two_losses::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall, iqn::IqnChunksBf16Small>(
+        b, r, UNEVEN, 2,
+    )?;
+    two_losses::<
+        B,
+        iqn::IqnLossBf16GroupMedium,
+        MediumPack,
+        iqn::IqnReduceGroupMedium,
+        iqn::IqnChunksBf16Medium,
+    >(b, r, UNEVEN, 3)?;
     target::<B, iqn::IqnTargetBf16GroupSmall>(b, r, ODD, 1)?;
     target::<B, iqn::IqnTargetBf16GroupMedium>(b, r, UNEVEN, 2)?;
     if B::FULL_SIZE {
         let many = Dims { batch: 97, ..DEFAULTS };
-        loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 132)?;
-        loss::<B, iqn::IqnLossBf16GroupSmall, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 5)?;
-        loss::<B, iqn::IqnLossBf16GroupMedium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, WIDE, 1)?;
+        two_losses::<
+            B,
+            iqn::IqnLossBf16GroupSmall,
+            SmallPack,
+            iqn::IqnReduceGroupSmall,
+            iqn::IqnChunksBf16Small,
+        >(b, r, many, 132)?;
+        two_losses::<
+            B,
+            iqn::IqnLossBf16GroupSmall,
+            SmallPack,
+            iqn::IqnReduceGroupSmall,
+            iqn::IqnChunksBf16Small,
+        >(b, r, many, 5)?;
+        two_losses::<
+            B,
+            iqn::IqnLossBf16GroupMedium,
+            MediumPack,
+            iqn::IqnReduceGroupMedium,
+            iqn::IqnChunksBf16Medium,
+        >(b, r, WIDE, 1)?;
         target::<B, iqn::IqnTargetBf16GroupSmall>(b, r, many, 132)?;
         target::<B, iqn::IqnTargetBf16GroupMedium>(b, r, WIDE, 1)?;
     }
@@ -320,18 +368,20 @@ pub fn fp16_groups<B: Backend>(b: &mut B) -> Outcome {
     type SmallPack = iqn::IqnPackFp16Small;
     type Medium = iqn::IqnLossFp16GroupMedium;
     type MediumPack = iqn::IqnPackFp16Medium;
+    type SmallChunks = iqn::IqnChunksFp16Small;
+    type MediumChunks = iqn::IqnChunksFp16Medium;
     packed::<B, Small, SmallPack>(b, r, UNEVEN)?;
     packed::<B, Medium, MediumPack>(b, r, ODD)?;
-    loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, ODD, 4)?;
-    loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, UNEVEN, 2)?;
-    loss::<B, Medium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, UNEVEN, 3)?;
+    two_losses::<B, Small, SmallPack, iqn::IqnReduceGroupSmall, SmallChunks>(b, r, ODD, 4)?;
+    two_losses::<B, Small, SmallPack, iqn::IqnReduceGroupSmall, SmallChunks>(b, r, UNEVEN, 2)?;
+    two_losses::<B, Medium, MediumPack, iqn::IqnReduceGroupMedium, MediumChunks>(b, r, UNEVEN, 3)?;
     target::<B, iqn::IqnTargetFp16GroupSmall>(b, r, ODD, 1)?;
     target::<B, iqn::IqnTargetFp16GroupMedium>(b, r, UNEVEN, 2)?;
     if B::FULL_SIZE {
         let many = Dims { batch: 97, ..DEFAULTS };
-        loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 132)?;
-        loss::<B, Small, SmallPack, iqn::IqnReduceGroupSmall>(b, r, many, 5)?;
-        loss::<B, Medium, MediumPack, iqn::IqnReduceGroupMedium>(b, r, WIDE, 1)?;
+        two_losses::<B, Small, SmallPack, iqn::IqnReduceGroupSmall, SmallChunks>(b, r, many, 132)?;
+        two_losses::<B, Small, SmallPack, iqn::IqnReduceGroupSmall, SmallChunks>(b, r, many, 5)?;
+        two_losses::<B, Medium, MediumPack, iqn::IqnReduceGroupMedium, MediumChunks>(b, r, WIDE, 1)?;
         target::<B, iqn::IqnTargetFp16GroupSmall>(b, r, many, 132)?;
         target::<B, iqn::IqnTargetFp16GroupMedium>(b, r, WIDE, 1)?;
     }

@@ -16,7 +16,7 @@
 //! huber_kappa(u) / kappa, not weighted; the gradients are those of mean_b w_b l_b. Only dz of the actions taken differ
 //! from zero; the rest is `backward`'s.
 //!
-//! None of the matrices over B N rows exists in device memory. A block takes tiles of 32 to 256 rows (pairs of a sample and
+//! None of the matrices over B N rows exists in device memory (but for du1 and the cosines of warpgroups, in halves). A block takes tiles of 32 to 256 rows (pairs of a sample and
 //! a quantile), one after the other; of x it holds a chunk of columns, which the backward pass computes again; weights
 //! stream through shared memory, as a first launch has laid them out; the parameters' gradients grow in a plane of device memory for each block, which
 //! `iqn_reduce_*` adds up. The order of all sums is fixed by the shapes and the number of blocks.
@@ -28,7 +28,8 @@
 //! `iqn_*_group_*` do what the kernels without the word do, for bf16 and for tf32 and the two smaller sizes, by the tensor-core
 //! instruction of warpgroups (see `group`), which only GPUs of compute capability 9.0 have: the image of target sm_90a holds
 //! them beside the others. In place of tf32 they have `fp16`, which has its significant bits, see `group`. Those of bf16 take
-//! the same packed weights as `half`; planes are as large, in an order of their own. The two kinds
+//! the same packed weights as `half`; planes are as large, in an order of their own. Their backward pass is two kernels
+//! (`chunks`). The two kinds
 //! add a product's terms in different orders: their results differ by f32's rounding, and by the operands that it tips over.
 
 use cuda_std::prelude::*;
@@ -41,6 +42,8 @@ mod tile;
 mod product;
 mod backward;
 mod bf16;
+#[cfg_attr(all(target_arch = "nvptx64", not(target_feature = "sm_90a")), allow(unused))]
+mod chunks;
 mod forward;
 mod fp32;
 // Off the target that has the instruction nothing of it is used.
@@ -67,6 +70,8 @@ use group::{Bf16Groups, Fp16Groups};
 use loss::Loss;
 use product::Tf32;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+use size::{ChunkMedium, ChunkSmall, Fp16ChunkMedium, Fp16ChunkSmall};
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
 use size::{Fp16Medium, Fp16Small, GroupMedium, GroupSmall};
 use size::{HalfLarge, HalfMedium, HalfSmall, Large, Medium, Small};
 use target::Target;
@@ -75,8 +80,8 @@ use {memory::Memory, size::Size};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel, ReduceArguments,
-    ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize, choose,
+    Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    ReduceArguments, ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize, choose,
 };
 #[cfg(not(target_arch = "nvptx64"))]
 pub use size::{MAX_BRANCHES, MAX_OUTPUTS, MAX_QUANTILES};
@@ -147,6 +152,7 @@ macro_rules! target_kernels {
             shared = Memory::<$size>::BYTES,
             barriers = 8,
             mmas = launch::target_mmas::<$arithmetic, $size>(),
+            resident = $size::RESIDENT,
             $(only = $only,)?
             requires(
                 launch::head_fits::<$size>(
@@ -241,10 +247,12 @@ macro_rules! target_kernels {
 
 macro_rules! loss_kernels {
     (
-        $($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident $reduce:ident $(only $only:literal)?;)*
+        $($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident $reduce:ident
+            $(chunks $chunks:ident $chunk_size:ident only $only:literal)?;)*
     ) => { $(
         /// Loss of each sample [B] (not weighted), its weighted mean's gradient with respect to h [B, H2], and the
-        /// blocks' parts of the parameters' gradients, `blocks` planes of [`TileSize::plane`] floats; see the module.
+        /// blocks' parts of the parameters' gradients, `blocks` planes of [`TileSize::plane`] floats; see the module. Of
+        /// warpgroups the output layer's gradients alone, and `images` for [`LossKernel::chunks`], which makes the others.
         ///
         /// `next` [B, D, N'] are the greedy actions' quantiles, `actions` [B] one byte a branch, `discounts` gamma^m (1 -
         /// terminated). With `draw` = 1 tau is drawn (stream `IqnTau`, index sample * N + i) and written to `taus`
@@ -257,6 +265,7 @@ macro_rules! loss_kernels {
             barriers = 16,
             shuffles = launch::loss_shuffles::<$arithmetic, $size>(),
             mmas = launch::loss_mmas::<$arithmetic, $size>(),
+            resident = $size::RESIDENT,
             $(only = $only,)?
             requires(
                 launch::head_fits::<$size>(
@@ -287,6 +296,9 @@ macro_rules! loss_kernels {
                 (blocks as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
                 planes.len() as u64 >= (blocks as u64) * launch::plane::<$size>(trunk, outputs),
                 launch::aligned(planes.buf()),
+                launch::images::<$size>(batch, quantiles) <= 0xffff_ffff,
+                images.len() as u64 >= launch::images::<$size>(batch, quantiles),
+                launch::aligned(images.buf()),
             )
         )]
         pub fn $name(
@@ -320,6 +332,7 @@ macro_rules! loss_kernels {
             loss: InOut<f32>,
             dh: InOut<f32>,
             planes: InOut<f32>,
+            images: Out<f32>,
         ) {
             let head = Head {
                 batch, trunk, cosines, hidden, outputs, slope, vectors: vectors != 0,
@@ -329,6 +342,7 @@ macro_rules! loss_kernels {
             let taus = Taus { taus, draw: draw != 0, seed, step, stream: philox::Stream::IqnTau };
             let loss = Loss {
                 blocks, branches, sizes, quantiles, targets, kappa, next, actions, rewards, discounts, weights, loss, dh, planes,
+                images,
             };
             loss::run::<$arithmetic, $size>(&head, &taus, &loss);
         }
@@ -339,6 +353,16 @@ macro_rules! loss_kernels {
             type Reduce = $reduce;
             const ARITHMETIC: Arithmetic = <$arithmetic as product::Arithmetic>::KIND;
             const SIZE: TileSize = TileSize::$tile;
+
+            fn blocks(shape: &Shape, most: u32) -> u32 {
+                launch::blocks::<$size>(shape.batch, shape.quantiles, most)
+            }
+
+            fn images(shape: &Shape) -> usize {
+                launch::images::<$size>(shape.batch, shape.quantiles) as usize
+            }
+
+            loss_kernels!(@chunks $($chunks $chunk_size)?);
 
             fn new(shape: &Shape, head: &HeadBuffers, more: &LossArguments) -> $launch {
                 $launch {
@@ -372,15 +396,120 @@ macro_rules! loss_kernels {
                     loss: more.loss.into(),
                     dh: more.dh.into(),
                     planes: more.planes.into(),
+                    images: more.images.into(),
                 }
             }
+        }
+    )* };
+    (@chunks) => {
+        type Chunks = Self;
+
+        fn parts(shape: &Shape, most: u32) -> u32 {
+            Self::blocks(shape, most)
+        }
+
+        fn chunks(_: &Shape, _: &HeadBuffers, _: &ChunkArguments) -> Option<Self> {
+            None
+        }
+    };
+    (@chunks $chunks:ident $size:ident) => {
+        type Chunks = $chunks;
+
+        fn parts(shape: &Shape, most: u32) -> u32 {
+            launch::parts::<$size>(shape, most)
+        }
+
+        fn chunks(shape: &Shape, head: &HeadBuffers, more: &ChunkArguments) -> Option<$chunks> {
+            Some($chunks {
+                batch: shape.batch,
+                trunk: shape.trunk,
+                cosines: shape.cosines,
+                hidden: shape.hidden,
+                outputs: shape.outputs,
+                branches: shape.branches,
+                quantiles: shape.quantiles,
+                vectors: head.vectors(shape).into(),
+                parts: Self::parts(shape, more.blocks),
+                h: head.h.into(),
+                packed: head.packed.into(),
+                cos_bias: head.cos_bias.into(),
+                hid_bias: head.hid_bias.into(),
+                out_bias: head.out_bias.into(),
+                images: more.images.into(),
+                dh: more.dh.into(),
+                planes: more.planes.into(),
+            })
+        }
+    };
+}
+
+macro_rules! chunk_kernels {
+    ($($name:ident $arithmetic:ident $size:ident only $only:literal;)*) => { $(
+        /// What a loss kernel of warpgroups leaves: the gradient with respect to h [B, H2], and the parts of those of the
+        /// cosine and the hidden layer, `parts` planes; see `chunks`. The `images` are the loss kernel's.
+        #[kernel(
+            block = $size::THREADS,
+            grid = parts * trunk.div_ceil($size::CHUNK),
+            shared = Memory::<$size>::BYTES,
+            barriers = 10,
+            shuffles = launch::chunk_shuffles::<$size>(),
+            mmas = launch::chunk_mmas::<$arithmetic, $size>(),
+            only = $only,
+            requires(
+                launch::head_fits::<$size>(
+                    batch, trunk, cosines, hidden, outputs, vectors, h.buf(), packed.buf(),
+                    [cos_bias.buf(), hid_bias.buf(), out_bias.buf()]
+                ),
+                branches >= 1,
+                branches <= size::MAX_BRANCHES,
+                quantiles >= 1,
+                quantiles <= size::MAX_QUANTILES,
+                (batch as u64) * (quantiles as u64) <= 0xffff_ffff,
+                parts >= 1,
+                parts <= launch::groups::<$size>(batch, quantiles),
+                dh.len() >= (batch as usize) * (trunk as usize),
+                (parts as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
+                planes.len() as u64 >= (parts as u64) * launch::plane::<$size>(trunk, outputs),
+                launch::aligned(planes.buf()),
+                launch::images::<$size>(batch, quantiles) <= 0xffff_ffff,
+                images.len() as u64 >= launch::images::<$size>(batch, quantiles),
+                launch::aligned(images.buf()),
+            )
+        )]
+        pub fn $name(
+            batch: u32,
+            trunk: u32,
+            cosines: u32,
+            hidden: u32,
+            outputs: u32,
+            branches: u32,
+            quantiles: u32,
+            vectors: u32,
+            parts: u32,
+            h: In<f32>,
+            packed: In<f32>,
+            cos_bias: In<f32>,
+            hid_bias: In<f32>,
+            out_bias: In<f32>,
+            images: In<f32>,
+            dh: InOut<f32>,
+            planes: InOut<f32>,
+        ) {
+            // The hidden layer's own slope is in du1.
+            let head = Head {
+                batch, trunk, cosines, hidden, outputs, slope: 1.0, vectors: vectors != 0,
+                h, packed, cos_bias, hid_bias, out_bias,
+            };
+            let to = trunk::TrunkGradient { dh, unit: loss::unit(batch, branches) };
+            chunks::run::<$arithmetic, $size>(&head, &chunks::Chunks { parts, quantiles, images, to, planes });
         }
     )* };
 }
 
 macro_rules! reduce_kernels {
-    ($($name:ident $launch:ident $size:ident $(only $only:literal)?;)*) => { $(
-        /// The parameters' gradients: sums of `blocks` planes that a loss kernel of this size wrote; see `reduce`.
+    ($($name:ident $launch:ident $size:ident $chunk_size:ident $(only $only:literal)?;)*) => { $(
+        /// The parameters' gradients: sums of `blocks` planes that a loss kernel of this size wrote, and of `parts` planes,
+        /// which of warpgroups the chunks' kernel wrote; see `reduce`.
         #[kernel(
             block = 256,
             grid = launch::plane::<$size>(trunk, outputs).div_ceil(reduce::FLOATS_PER_BLOCK as u64) as u32,
@@ -390,8 +519,9 @@ macro_rules! reduce_kernels {
             requires(
                 launch::head_size::<$size>(trunk, cosines, hidden, outputs),
                 blocks >= 1,
-                (blocks as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
-                planes.len() as u64 >= (blocks as u64) * launch::plane::<$size>(trunk, outputs),
+                parts >= 1,
+                (blocks.max(parts) as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
+                planes.len() as u64 >= (blocks.max(parts) as u64) * launch::plane::<$size>(trunk, outputs),
                 launch::aligned(planes.buf()),
                 cos_weight.len() >= (trunk as usize) * (cosines as usize),
                 cos_bias.len() >= trunk as usize,
@@ -407,6 +537,7 @@ macro_rules! reduce_kernels {
             hidden: u32,
             outputs: u32,
             blocks: u32,
+            parts: u32,
             planes: In<f32>,
             cos_weight: Out<f32>,
             cos_bias: Out<f32>,
@@ -419,7 +550,7 @@ macro_rules! reduce_kernels {
                 trunk, cosines, hidden, outputs,
                 cos_weight, cos_bias, hid_weight, hid_bias, out_weight, out_bias,
             };
-            reduce::run::<$size>(&planes, blocks, &to);
+            reduce::run::<$size, $chunk_size>(&planes, blocks, parts, &to);
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -431,7 +562,8 @@ macro_rules! reduce_kernels {
                     cosines: shape.cosines,
                     hidden: shape.hidden,
                     outputs: shape.outputs,
-                    blocks: launch::blocks::<$size>(shape.batch, shape.quantiles, more.blocks),
+                    blocks: more.blocks,
+                    parts: more.parts,
                     planes: more.planes.into(),
                     cos_weight: cos_weight.into(),
                     cos_bias: cos_bias.into(),
@@ -483,22 +615,29 @@ loss_kernels! {
     iqn_loss_bf16_medium IqnLossBf16Medium Bf16 HalfMedium Medium IqnPackHalfMedium IqnReduceHalfMedium;
     iqn_loss_bf16_large IqnLossBf16Large Bf16 HalfLarge Large IqnPackHalfLarge IqnReduceHalfLarge;
     iqn_loss_bf16_group_small IqnLossBf16GroupSmall Bf16Groups GroupSmall Small IqnPackHalfSmall IqnReduceGroupSmall
-        only "sm_90a";
+        chunks IqnChunksBf16Small ChunkSmall only "sm_90a";
     iqn_loss_bf16_group_medium IqnLossBf16GroupMedium Bf16Groups GroupMedium Medium IqnPackHalfMedium IqnReduceGroupMedium
-        only "sm_90a";
+        chunks IqnChunksBf16Medium ChunkMedium only "sm_90a";
     iqn_loss_fp16_group_small IqnLossFp16GroupSmall Fp16Groups Fp16Small Small IqnPackFp16Small IqnReduceGroupSmall
-        only "sm_90a";
+        chunks IqnChunksFp16Small Fp16ChunkSmall only "sm_90a";
     iqn_loss_fp16_group_medium IqnLossFp16GroupMedium Fp16Groups Fp16Medium Medium IqnPackFp16Medium IqnReduceGroupMedium
-        only "sm_90a";
+        chunks IqnChunksFp16Medium Fp16ChunkMedium only "sm_90a";
+}
+
+chunk_kernels! {
+    iqn_chunks_bf16_small Bf16Groups ChunkSmall only "sm_90a";
+    iqn_chunks_bf16_medium Bf16Groups ChunkMedium only "sm_90a";
+    iqn_chunks_fp16_small Fp16Groups Fp16ChunkSmall only "sm_90a";
+    iqn_chunks_fp16_medium Fp16Groups Fp16ChunkMedium only "sm_90a";
 }
 
 reduce_kernels! {
-    iqn_reduce_small IqnReduceSmall Small;
-    iqn_reduce_medium IqnReduceMedium Medium;
-    iqn_reduce_large IqnReduceLarge Large;
-    iqn_reduce_half_small IqnReduceHalfSmall HalfSmall;
-    iqn_reduce_half_medium IqnReduceHalfMedium HalfMedium;
-    iqn_reduce_half_large IqnReduceHalfLarge HalfLarge;
-    iqn_reduce_group_small IqnReduceGroupSmall GroupSmall only "sm_90a";
-    iqn_reduce_group_medium IqnReduceGroupMedium GroupMedium only "sm_90a";
+    iqn_reduce_small IqnReduceSmall Small Small;
+    iqn_reduce_medium IqnReduceMedium Medium Medium;
+    iqn_reduce_large IqnReduceLarge Large Large;
+    iqn_reduce_half_small IqnReduceHalfSmall HalfSmall HalfSmall;
+    iqn_reduce_half_medium IqnReduceHalfMedium HalfMedium HalfMedium;
+    iqn_reduce_half_large IqnReduceHalfLarge HalfLarge HalfLarge;
+    iqn_reduce_group_small IqnReduceGroupSmall GroupSmall ChunkSmall only "sm_90a";
+    iqn_reduce_group_medium IqnReduceGroupMedium GroupMedium ChunkMedium only "sm_90a";
 }

@@ -6,8 +6,8 @@ use gpu::action;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::{Parameters, Sample, Sizes};
 use gpu::kernels::iqn::{
-    Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel, ReduceArguments,
-    ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize,
+    Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    ReduceArguments, ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize,
 };
 
 use super::random::Random;
@@ -225,8 +225,9 @@ impl Case {
             [&self.rewards, &self.discounts, &self.weights].map(|v| Floats::new(v, dims.offset));
         let (loss, dh) = (Floats::output(dims.batch), Floats::output(self.h.len()));
         let plane = K::SIZE.plane(K::ARITHMETIC, shape.trunk, shape.outputs);
-        let launched = K::SIZE.blocks(K::ARITHMETIC, shape.batch, shape.quantiles, blocks) as usize;
-        let planes = Floats::new(&vec![f32::NAN; launched * plane], 0);
+        let (launched, parts) = (K::blocks(&shape, blocks), K::parts(&shape, blocks));
+        let planes = Floats::new(&vec![f32::NAN; launched.max(parts) as usize * plane], 0);
+        let images = Floats::new(&vec![f32::NAN; K::images(&shape).max(4)], 0);
         let kernel = K::new(
             &shape,
             &buffers,
@@ -245,16 +246,22 @@ impl Case {
                 loss: loss.buf(),
                 dh: dh.buf(),
                 planes: planes.buf(),
+                images: images.buf(),
             },
         );
+        let behind = ChunkArguments { blocks, images: images.buf(), dh: dh.buf(), planes: planes.buf() };
         let mut emulator = Emulator::new(seed).watch_global();
         emulator.launch(&pack).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
         emulator.launch(&kernel).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
+        if let Some(chunks) = K::chunks(&shape, &buffers, &behind) {
+            emulator.launch(&chunks).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
+        }
         let gradients = self.online.0.each_ref().map(|v| Floats::output(v.len()));
         let reduce = K::Reduce::new(
             &shape,
             &ReduceArguments {
-                blocks,
+                blocks: launched,
+                parts,
                 planes: planes.buf(),
                 gradients: gradients.each_ref().map(Floats::buf),
             },

@@ -4,10 +4,10 @@ use cuda_std::emulator::HostBuf;
 use cuda_std::{Buf, Kernel};
 use gpu::action;
 use gpu::kernels::iqn::{
-    Arithmetic, HeadBuffers, IqnLossBf16Large, IqnLossBf16Small, IqnLossFp32Large, IqnLossFp32Medium,
-    IqnLossTf32Small, IqnPackHalfSmall, IqnPackSmall, IqnReduceSmall, IqnTargetTf32Small, LossArguments,
-    LossKernel, PackArguments, PackKernel, ReduceArguments, ReduceKernel, SELECT, SELECT_AND_GATHER, Shape,
-    TargetArguments, TargetKernel, TileSize, choose,
+    Arithmetic, ChunkArguments, HeadBuffers, IqnLossBf16GroupSmall, IqnLossBf16Large, IqnLossBf16Small,
+    IqnLossFp32Large, IqnLossFp32Medium, IqnLossTf32Small, IqnPackHalfSmall, IqnPackSmall, IqnReduceSmall,
+    IqnTargetTf32Small, LossArguments, LossKernel, PackArguments, PackKernel, ReduceArguments, ReduceKernel,
+    SELECT, SELECT_AND_GATHER, Shape, TargetArguments, TargetKernel, TileSize, choose,
 };
 
 const PLANE: Arithmetic = Arithmetic::Tf32;
@@ -64,6 +64,7 @@ impl Memory {
             loss: f(8),
             dh: f(8 * 16),
             planes: f(TileSize::Small.plane(PLANE, 16, 5)),
+            images: f(IqnLossBf16GroupSmall::images(&SHAPE)),
         }
     }
 
@@ -187,15 +188,42 @@ fn a_target_or_a_reduction_that_does_not_fit_is_refused() {
 
     let gradients = [16 * 8, 16, 12 * 16, 12, 5 * 12, 5].map(|len| memory.floats.buf().slice(0, len));
     let planes = memory.floats.buf().slice(0, TileSize::Small.plane(PLANE, 16, 5));
-    let more = ReduceArguments { blocks: 132, planes, gradients };
+    let more = ReduceArguments { blocks: 1, parts: 1, planes, gradients };
     let check = |more: &ReduceArguments| IqnReduceSmall::new(&SHAPE, more).check().is_ok();
     assert!(check(&more));
     assert!(!check(&ReduceArguments { planes: shorter(planes), ..more }));
+    assert!(!check(&ReduceArguments { blocks: 2, ..more }));
+    assert!(!check(&ReduceArguments { parts: 2, ..more }));
+    assert!(!check(&ReduceArguments { parts: 0, ..more }));
     for i in 0..6 {
         let mut gradients = gradients;
         gradients[i] = shorter(gradients[i]);
         assert!(!check(&ReduceArguments { gradients, ..more }), "gradient {i}");
     }
+}
+
+#[test]
+fn a_second_kernel_that_does_not_fit_is_refused() {
+    let memory = Memory::new();
+    let (head, LossArguments { images, dh, planes, .. }) = (memory.head(), memory.loss());
+    let more = ChunkArguments { blocks: 132, images, dh, planes };
+    let check = |shape: &Shape, more: &ChunkArguments| {
+        let chunks =
+            IqnLossBf16GroupSmall::chunks(shape, &head, more).expect("a kernel of warpgroups has a second");
+        chunks.check().is_ok()
+    };
+    assert!(check(&SHAPE, &more));
+    assert!(!check(&Shape { batch: 9, ..SHAPE }, &more));
+    assert!(!check(&Shape { quantiles: 65, ..SHAPE }, &more));
+    assert!(!check(&Shape { branches: 0, ..SHAPE }, &more));
+    assert!(!check(&SHAPE, &ChunkArguments { images: shorter(images), ..more }));
+    assert!(!check(&SHAPE, &ChunkArguments { dh: shorter(dh), ..more }));
+    assert!(!check(&SHAPE, &ChunkArguments { planes: shorter(planes), ..more }));
+    assert!(IqnLossBf16Small::chunks(&SHAPE, &head, &more).is_none(), "one kernel makes all gradients");
+    // Parts: at least one for each of the chunks, and no more than there are tiles.
+    let shape = Shape { batch: 64, trunk: 130, quantiles: 32, ..SHAPE };
+    let parts = [1, 6, 132].map(|most| IqnLossBf16GroupSmall::parts(&shape, most));
+    assert_eq!(parts, [1, 2, 16], "three chunks, 16 tiles of 4 samples");
 }
 
 #[test]

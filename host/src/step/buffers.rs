@@ -9,7 +9,7 @@ use gpu::kernels::step_signals::signal;
 use settings::Optimizer;
 
 use crate::error::ExecError;
-use crate::exec::Memory;
+use crate::exec::{Exec, Memory};
 use crate::step::noisy::NoiseBuffers;
 use crate::step::parts::{PartBuffers, SpectralBuffers};
 use crate::step::probe::ProbeBuffers;
@@ -292,7 +292,7 @@ impl StepBuffers {
 
     /// Allocates all buffers, zeroed, and writes support and hyper-parameters.
     pub fn alloc(
-        memory: &mut impl Memory,
+        memory: &mut (impl Memory + Exec),
         shape: &StepShape,
         optimizer: &Optimizer,
     ) -> Result<Self, ExecError> {

@@ -1,11 +1,11 @@
 //! The implicit quantile head in the step (SPEC section 3, `gpu::kernels::iqn`), on a lane of its own: target quantiles,
-//! then forward, quantile Huber loss and backward in one kernel, the reduction of its partial gradients, and the trunk's
-//! gradient from d loss / d h2.
+//! then forward, quantile Huber loss and backward in one kernel or two, the reduction of its partial gradients, and the
+//! trunk's gradient from d loss / d h2.
 
 use cuda_std::{Buf, Kernel};
 use gpu::kernels::bias_lrelu::LreluBackward;
 use gpu::kernels::iqn::{
-    self, Arithmetic, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    self, Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
 };
 use gpu::kernels::iqn::{GATHER, SELECT, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
 use gpu::kernels::iqn::{ReduceArguments, ReduceKernel, Shape};
@@ -24,6 +24,18 @@ use crate::step::shape::StepShape;
 /// that of an H100's multiprocessors.
 const BLOCKS: u32 = 132;
 
+/// Most blocks of a kernel, of those that share a multiprocessor as many as are there.
+fn most<K: Kernel>() -> u32 {
+    BLOCKS * K::DECL.resident.max(1)
+}
+
+/// Most blocks of the kernel behind the loss. Where a block would have a few tiles, all of them on every multiprocessor would
+/// keep the rest of the step from running beside it: P1 takes 244 us a step with 64 or 96 of them, 262 with 132
+/// (docs/BENCHMARKS.md).
+fn chunk_blocks<K: LossKernel>(s: &Shape) -> u32 {
+    if K::blocks(s, u32::MAX) <= 2 * BLOCKS { 96 } else { BLOCKS }
+}
+
 /// Buffers of the head.
 #[derive(Clone, Copy, Debug)]
 pub struct IqnBuffers {
@@ -41,6 +53,8 @@ pub struct IqnBuffers {
     pub d_h1: Buf<f32>,
     /// Blocks' partial gradients of the head `[blocks, plane]`.
     pub planes: Buf<f32>,
+    /// What the loss kernel of warpgroups leaves for the rest of the backward pass (`LossKernel::images`).
+    pub images: Buf<f32>,
     /// The online head's weights as the kernels read them (`TileSize::packed`).
     pub packed: Buf<f32>,
     /// The target head's.
@@ -64,76 +78,12 @@ fn kernel_shape(shape: &StepShape) -> Shape {
     }
 }
 
-/// What the precision's kernels may compute in: which of two depends on the image that is loaded.
-fn arithmetics(shape: &StepShape) -> &'static [Arithmetic] {
-    match shape.precision {
-        Precision::Fp32 => &[Arithmetic::Fp32],
-        Precision::Tf32 => &[Arithmetic::Tf32, Arithmetic::Fp16],
-        Precision::Bf16 => &[Arithmetic::Bf16],
-    }
-}
-
 fn tile(shape: &StepShape) -> Result<TileSize, ExecError> {
     let c = &shape.parts.iqn;
     iqn::choose(c.hidden as u32, c.cosines as u32).ok_or_else(|| ExecError::Product {
         label: "iqn",
         problem: format!("no kernel takes iqn.hidden = {}, iqn.cosines = {}", c.hidden, c.cosines),
     })
-}
-
-/// Most blocks of the loss kernel. In bf16 a small batch's tiles would fill every multiprocessor once: with two tiles one
-/// after the other on half of them, the rest of the step runs on the other half at the same time. Measured on P1: 282 us a
-/// step where 290 (docs/BENCHMARKS.md); in tf32 there is no such gain.
-fn loss_blocks(shape: &StepShape, of: Arithmetic) -> Result<u32, ExecError> {
-    let s = kernel_shape(shape);
-    let tiles = tile(shape)?.blocks(of, s.batch, s.quantiles, u32::MAX);
-    let halves = matches!(of, Arithmetic::Bf16 | Arithmetic::Fp16);
-    Ok(if halves && tiles <= BLOCKS { BLOCKS / 2 } else { BLOCKS })
-}
-
-impl IqnBuffers {
-    /// Allocates.
-    pub fn alloc(memory: &mut impl Memory, shape: &StepShape) -> Result<Self, ExecError> {
-        let (b, c, s) = (shape.batch, &shape.parts.iqn, kernel_shape(shape));
-        let tile = tile(shape)?;
-        let (mut planes, mut packed) = (0, 0);
-        for &of in arithmetics(shape) {
-            let blocks = tile.blocks(of, s.batch, s.quantiles, loss_blocks(shape, of)?) as usize;
-            planes = planes.max(blocks * tile.plane(of, s.trunk, s.outputs));
-            packed = packed.max(tile.packed(of, s.trunk, s.outputs));
-        }
-        Ok(Self {
-            taus: memory.alloc("iqn.taus", b * c.samples)?,
-            target_taus: memory.alloc("iqn.target_taus", b * c.target_samples)?,
-            greedy: memory.alloc("iqn.greedy", b)?,
-            next: memory.alloc("iqn.next", b * shape.branches * c.target_samples)?,
-            d_h2: memory.alloc("iqn.d_h2", b * shape.model.trunk2)?,
-            d_h1: memory.alloc("iqn.d_h1", b * shape.model.trunk1)?,
-            planes: memory.alloc("iqn.planes", planes)?,
-            packed: memory.alloc("iqn.packed", packed)?,
-            target_packed: memory.alloc("iqn.target_packed", packed)?,
-        })
-    }
-}
-
-/// The head's six tensors in a flat buffer; the branches' outputs lie one behind the other.
-fn tensors(shape: &StepShape, flat: Buf<f32>) -> [Buf<f32>; 6] {
-    let hidden = shape.parts.iqn.hidden;
-    let view = |name: &str, len| flat.slice(shape.flat.offset(name), len);
-    let (h2, e) = (shape.model.trunk2, shape.parts.iqn.cosines);
-    [
-        view("iqn.cos.weight", h2 * e),
-        view("iqn.cos.bias", h2),
-        view("iqn.hid.weight", hidden * h2),
-        view("iqn.hid.bias", hidden),
-        view("iqn.out.0.weight", shape.actions * hidden),
-        view("iqn.out.0.bias", shape.actions),
-    ]
-}
-
-fn head_buffers(shape: &StepShape, h: Buf<f32>, flat: Buf<f32>, packed: Buf<f32>) -> HeadBuffers {
-    let [_, cos_bias, _, hid_bias, _, out_bias] = tensors(shape, flat);
-    HeadBuffers { h, packed, cos_bias, hid_bias, out_bias }
 }
 
 /// Which kernels a head takes.
@@ -215,6 +165,54 @@ macro_rules! by_loss {
     };
 }
 
+impl IqnBuffers {
+    /// Allocates what the kernels of the loaded image take.
+    pub fn alloc(memory: &mut (impl Memory + Exec), shape: &StepShape) -> Result<Self, ExecError> {
+        let (b, c, s) = (shape.batch, &shape.parts.iqn, kernel_shape(shape));
+        let (planes, packed, images) = by_loss!(memory, shape, |K| {
+            let planes = K::blocks(&s, most::<K>()).max(K::parts(&s, chunk_blocks::<K>(&s))) as usize;
+            (
+                planes * K::SIZE.plane(K::ARITHMETIC, s.trunk, s.outputs),
+                K::SIZE.packed(K::ARITHMETIC, s.trunk, s.outputs),
+                K::images(&s),
+            )
+        });
+        Ok(Self {
+            taus: memory.alloc("iqn.taus", b * c.samples)?,
+            target_taus: memory.alloc("iqn.target_taus", b * c.target_samples)?,
+            greedy: memory.alloc("iqn.greedy", b)?,
+            next: memory.alloc("iqn.next", b * shape.branches * c.target_samples)?,
+            d_h2: memory.alloc("iqn.d_h2", b * shape.model.trunk2)?,
+            d_h1: memory.alloc("iqn.d_h1", b * shape.model.trunk1)?,
+            planes: memory.alloc("iqn.planes", planes)?,
+            // A buffer has an address even where the loss is one kernel.
+            images: memory.alloc("iqn.images", images.max(4))?,
+            packed: memory.alloc("iqn.packed", packed)?,
+            target_packed: memory.alloc("iqn.target_packed", packed)?,
+        })
+    }
+}
+
+/// The head's six tensors in a flat buffer; the branches' outputs lie one behind the other.
+fn tensors(shape: &StepShape, flat: Buf<f32>) -> [Buf<f32>; 6] {
+    let hidden = shape.parts.iqn.hidden;
+    let view = |name: &str, len| flat.slice(shape.flat.offset(name), len);
+    let (h2, e) = (shape.model.trunk2, shape.parts.iqn.cosines);
+    [
+        view("iqn.cos.weight", h2 * e),
+        view("iqn.cos.bias", h2),
+        view("iqn.hid.weight", hidden * h2),
+        view("iqn.hid.bias", hidden),
+        view("iqn.out.0.weight", shape.actions * hidden),
+        view("iqn.out.0.bias", shape.actions),
+    ]
+}
+
+fn head_buffers(shape: &StepShape, h: Buf<f32>, flat: Buf<f32>, packed: Buf<f32>) -> HeadBuffers {
+    let [_, cos_bias, _, hid_bias, _, out_bias] = tensors(shape, flat);
+    HeadBuffers { h, packed, cos_bias, hid_bias, out_bias }
+}
+
 /// Lays out both heads' weights as the kernels read them. Waits for nothing but the last step.
 pub fn pack<E: Exec>(
     exec: &mut E,
@@ -247,7 +245,10 @@ fn target<E: Exec>(
         Bf16 => [IqnTargetBf16Small, IqnTargetBf16Medium, IqnTargetBf16Large];
         Bf16Groups => [IqnTargetBf16GroupSmall, IqnTargetBf16GroupMedium, IqnTargetBf16Large];
         Fp16Groups => [IqnTargetFp16GroupSmall, IqnTargetFp16GroupMedium, IqnTargetTf32Large];
-    }, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), head, arguments)))
+    }, |K| {
+        let arguments = TargetArguments { blocks: most::<K>(), ..*arguments };
+        exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), head, &arguments))
+    })
 }
 
 /// Target quantiles of the next states, from both networks' features.
@@ -295,7 +296,7 @@ pub fn loss<E: Exec>(
     let loss = LossArguments {
         kappa: shape.parts.iqn.kappa,
         draw,
-        blocks: loss_blocks(shape, kernels(exec, shape)?.arithmetic())?,
+        blocks: BLOCKS,
         seed: shape.seed,
         clock_words: b.clock,
         taus: buffers.taus,
@@ -307,8 +308,19 @@ pub fn loss<E: Exec>(
         loss: parts.sample(shape, sample::IQN, 1),
         dh: buffers.d_h2,
         planes: buffers.planes,
+        images: buffers.images,
     };
-    by_loss!(exec, shape, |K| exec.launch(Lane::IQN, &K::new(&kernel_shape(shape), &here, &loss)))
+    let LossArguments { images, dh, planes, .. } = loss;
+    by_loss!(exec, shape, |K| {
+        let s = kernel_shape(shape);
+        let loss = LossArguments { blocks: most::<K>(), ..loss };
+        let behind = ChunkArguments { blocks: chunk_blocks::<K>(&s), images, dh, planes };
+        exec.launch(Lane::IQN, &K::new(&s, &here, &loss))?;
+        if let Some(chunks) = K::chunks(&s, &here, &behind) {
+            exec.launch(Lane::IQN, &chunks)?;
+        }
+        Ok(())
+    })
 }
 
 /// The lane of the head's gradient, beside the trunk's: the one of the target's attention, which is behind the head.
@@ -323,13 +335,16 @@ pub fn head<E: Exec>(
     buffers: &IqnBuffers,
 ) -> Result<(), ExecError> {
     exec.after(HEAD, Lane::IQN)?;
-    let arguments = ReduceArguments {
-        blocks: loss_blocks(shape, kernels(exec, shape)?.arithmetic())?,
-        planes: buffers.planes,
-        gradients: tensors(shape, b.parameters.grad),
-    };
-    by_loss!(exec, shape, |K| exec
-        .launch(HEAD, &<K as LossKernel>::Reduce::new(&kernel_shape(shape), &arguments)))?;
+    let s = kernel_shape(shape);
+    by_loss!(exec, shape, |K| {
+        let arguments = ReduceArguments {
+            blocks: K::blocks(&s, most::<K>()),
+            parts: K::parts(&s, chunk_blocks::<K>(&s)),
+            planes: buffers.planes,
+            gradients: tensors(shape, b.parameters.grad),
+        };
+        exec.launch(HEAD, &<K as LossKernel>::Reduce::new(&s, &arguments))
+    })?;
     let (offset, len) = shape.segment(Group::Iqn);
     let squares = GroupSquares {
         len: len as u32,

@@ -8,7 +8,7 @@ use gpu::kernels::update_scales::scale;
 use settings::Optimizer;
 
 use crate::error::ExecError;
-use crate::exec::Memory;
+use crate::exec::{Exec, Memory};
 use crate::step::attention::AttentionBuffers;
 use crate::step::auxiliary::AuxiliaryBuffers;
 use crate::step::buffers::TermBuffers;
@@ -62,7 +62,7 @@ pub struct PartBuffers {
 impl PartBuffers {
     /// Allocates; `partial` are the full terms' partial gradients `[full_terms, splits, layout.len]`.
     pub fn alloc(
-        memory: &mut impl Memory,
+        memory: &mut (impl Memory + Exec),
         shape: &StepShape,
         optimizer: &Optimizer,
         partial: Buf<f32>,

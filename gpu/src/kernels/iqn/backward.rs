@@ -2,23 +2,22 @@
 //!
 //! dz (of the actions taken) -> dWo = dz^T u1, dbo; du1 = (dz Wo) * lrelu'(u1), in u1's place; then by chunks of trunk
 //! features, with phi and x computed again: dWh = du1^T x, dbh; dx = du1 Wh; dh = sum over a sample's rows of dx * phi;
-//! d phi = dx * h where phi is positive; dWc = d phi^T cos, dbc.
+//! d phi = dx * h where phi is positive; dWc = d phi^T cos, dbc. Of warpgroups the chunks are a kernel of their own, see
+//! `chunks`.
 //!
 //! The parameters' gradients are summed over a block's tiles in the block's own plane of device memory (`plane`).
 
 use cuda_std::prelude::*;
 
+use super::chunks::Image;
 use super::forward::{Head, RowSamples, ready};
-use super::loss::Loss;
+use super::loss::{self, Loss};
 use super::memory::Memory;
 use super::plane::{Plane, Sums};
 use super::product::{Arithmetic, Fragments, Plain, WithSums, ZERO, multiply};
-use super::size::{
-    Embed, GradEmbed, GradHide, GradOut, Hide, OUTPUTS, Part, Place, Size, Split, side_by_side,
-};
-use super::target::first_output;
-use super::tile::{AlongK, AlongRows, opaque};
-use super::trunk::{store_products, store_warp_sums, sum_dh, sum_dh_in_warp, sum_dh_of_warps};
+use super::size::{Embed, GradEmbed, GradHide, GradOut, Hide, OUTPUTS, Part, Place, Size, Split};
+use super::tile::{AlongK, AlongRows, Tile};
+use super::trunk::{TrunkGradient, store_products, sum_dh, sum_dh_in_warp};
 use crate::action;
 
 /// All gradients of one tile. Items hold dz; u1 is in shared memory, and so is the output layer's weight where it has one
@@ -38,7 +37,7 @@ pub fn run<E: Arithmetic, S: Size>(
         planes: loss.planes,
         start: thread::block_idx() * plane.len,
         first,
-        unit: loss.unit(head.batch),
+        unit: loss::unit(head.batch, loss.branches),
     };
     let groups = head.output_groups();
     let mut du = ZERO;
@@ -68,8 +67,10 @@ pub fn run<E: Arithmetic, S: Size>(
         thread::sync(); // dz, the weight and u1 have been read
         outputs += 1;
     }
-    head.copy_embed::<S>(place, split, 0);
-    head.copy_hidden::<S>(0);
+    if !S::GROUPS {
+        head.copy_embed::<S>(place, split, 0);
+        head.copy_hidden::<S>(0);
+    }
     let hidden = Memory::<S>::hidden();
     each_tile!(Hide<S>, (lane, corner, at, i, j) => {
         let scale = |u: f32, d: f32| E::stored(if u > 0.0 { d } else { head.slope * d });
@@ -79,7 +80,8 @@ pub fn run<E: Arithmetic, S: Size>(
         hidden.set_pair(lane, corner, 2 * i + 1, j, [scale(lower[0], d[2]), scale(lower[1], d[3])]);
     });
     if S::GROUPS {
-        chunks_by_groups::<E, S>(head, loss, place, split, samples, piece, &sums);
+        thread::sync(); // du1 is there
+        hidden.save::<S>(&loss.images, Image::<S>::hidden(place.group));
     } else {
         chunks_by_warps::<E, S>(head, loss, place, split, samples, piece, &sums);
     }
@@ -98,6 +100,7 @@ fn chunks_by_warps<E: Arithmetic, S: Size>(
     sums: &Sums,
 ) {
     let plane = Plane::new::<S>(head.trunk, head.outputs);
+    let to = TrunkGradient { dh: loss.dh, unit: sums.unit };
     let hidden = Memory::<S>::hidden();
     // A sample's rows are one warp's: dh need not go through shared memory.
     let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;
@@ -119,7 +122,7 @@ fn chunks_by_warps<E: Arithmetic, S: Size>(
         // Awaited here, the copies have had the time of one product or two.
         shared::copy_wait::<0>();
         thread::sync(); // the hidden weight and the next cosine weight and h are there, x has been read
-        let dh = d_phi::<E, S>(&phi, chunk, samples);
+        let dh = d_phi::<E, S>(&phi, hidden, Memory::<S>::trunk(chunk % 2), samples);
         thread::sync(); // d phi is there, the hidden weight has been read
         head.copy_hidden::<S>(chunk + 1);
         // In f32 x's place holds the products that dh sums, beside d phi; in bf16 they need that one's place too.
@@ -133,14 +136,14 @@ fn chunks_by_warps<E: Arithmetic, S: Size>(
             plane.cos_bias + chunk * S::CHUNK,
         );
         if in_warp {
-            sum_dh_in_warp::<S>(head, loss, place, &dh, chunk);
+            sum_dh_in_warp::<S>(head, &to, place, &dh, chunk);
         } else {
             if S::HALF {
                 thread::sync(); // d phi has been read
                 store_products::<S>(&dh);
             }
             thread::sync(); // dx * phi is there
-            sum_dh::<S>(head, loss, place, split, chunk, piece);
+            sum_dh::<S>(head, &to, place, split, chunk, piece);
             thread::sync(); // it has been read
         }
         chunk += 1;
@@ -148,110 +151,49 @@ fn chunks_by_warps<E: Arithmetic, S: Size>(
     thread::sync(); // d phi and the cosines have been read
 }
 
-/// The same by warpgroups. A group has its own rows of phi and dx, so that both products and what follows them need no
-/// barrier between: the groups are at different ones, and the tensor cores have work.
-#[inline(always)]
-fn chunks_by_groups<E: Arithmetic, S: Size>(
-    head: &Head,
-    loss: &Loss,
-    place: &Place,
-    split: &Split,
-    samples: &RowSamples,
-    piece: u32,
-    sums: &Sums,
-) {
-    let plane = Plane::new::<S>(head.trunk, head.outputs);
-    // A sample's rows are several warps' whole rows.
-    let whole_warps = split.pieces == 1 && split.rows.is_multiple_of(16);
-    let chunks = head.chunks::<S>();
-    shared::copy_wait::<0>();
-    ready::<S>(); // du1 and the first chunk's weights and h are there
-    let mut chunk = 0;
-    while chunk < chunks {
-        let phi = head.embed::<E, S, false>(chunk, samples, &E::Kept::default());
-        let dh = d_phi::<E, S>(&phi, chunk, samples);
-        if whole_warps {
-            store_warp_sums::<S>(&dh);
-        }
-        ready::<S>(); // x, d phi and the warps' sums are there, the weights have been read
-        if whole_warps {
-            head.copy_embed::<S>(place, split, chunk + 1);
-            head.copy_hidden::<S>(chunk + 1);
-        }
-        let second_half = opaque(thread::thread_idx()) >= GradHide::<S>::THREADS;
-        if !side_by_side::<S>() || !second_half {
-            let (hidden, x) = (Memory::<S>::hidden(), Memory::<S>::x());
-            let weight = plane.hid_weight + chunk * S::HIDDEN * S::CHUNK;
-            if chunk == 0 {
-                sums.add::<E, GradHide<S>, WithSums>(hidden, x, weight, plane.hid_bias);
-            } else {
-                sums.add::<E, GradHide<S>, Plain>(hidden, x, weight, 0);
-            }
-        }
-        if !side_by_side::<S>() || second_half {
-            sums.add::<E, GradEmbed<S>, WithSums>(
-                Memory::<S>::d_phi(),
-                Memory::<S>::cosines(),
-                plane.cos_weight + chunk * S::CHUNK * S::COSINES,
-                plane.cos_bias + chunk * S::CHUNK,
-            );
-        }
-        if whole_warps {
-            sum_dh_of_warps::<S>(head, loss, place, split, chunk);
-        } else {
-            // The products need x's and d phi's place. Kept until now, they would take registers that others lack.
-            thread::sync(); // x and d phi have been read
-            let phi = head.embed::<E, S, false>(chunk, samples, &E::Kept::default());
-            let dh = d_phi::<E, S>(&phi, chunk, samples);
-            thread::sync(); // x and d phi have been written once more, the weights have been read
-            head.copy_embed::<S>(place, split, chunk + 1);
-            head.copy_hidden::<S>(chunk + 1);
-            store_products::<S>(&dh);
-            thread::sync(); // dx * phi is there
-            sum_dh::<S>(head, loss, place, split, chunk, piece);
-        }
-        shared::copy_wait::<0>();
-        ready::<S>(); // the next weights and h are there; x, d phi and the sums have been read
-        chunk += 1;
-    }
-}
-
 /// dz of one group of outputs as a matrix [rows, outputs], zero where an action was not taken.
 #[inline(always)]
 fn spread<E: Arithmetic, S: Size>(loss: &Loss, split: &Split, place: &Place, outputs: u32) {
     let (z, items) = (Memory::<S>::d_outputs(), Memory::<S>::items());
-    // A thread has 4 QUADS neighbouring outputs of one row.
+    // A thread has 4 quads of neighbouring outputs of one row.
     let per_row = S::THREADS / S::ROWS;
-    let quads = OUTPUTS / 4 / per_row;
+    let quads = const { (OUTPUTS / 4 / (S::THREADS / S::ROWS)) as usize };
     let (row, part) = (thread::thread_idx() / per_row, thread::thread_idx() % per_row);
-    let first = outputs * OUTPUTS + part * 4 * quads;
+    let mine = outputs * OUTPUTS + part * 4 * quads as u32;
     let taken = if row < place.rows { loss.actions.get(place.first + split.sample(row)) } else { 0 };
-    let mut quad = 0;
-    while quad < quads {
-        let mut four = [0.0f32; 4];
-        let mut branch = 0;
-        while branch < loss.branches {
-            let output = first_output(loss.sizes, branch) + action::branch(taken, branch);
-            let d = E::stored(items.get(S::ROWS * branch + row)); // zero for a row that does not exist
+    let mut values = [[0.0f32; 4]; 4];
+    let (mut branch, mut first) = (0, 0);
+    while branch < loss.branches {
+        // From the thread's first output on, if it is not before it.
+        let at = (first + action::branch(taken, branch)).wrapping_sub(mine);
+        let d = E::stored(items.get(S::ROWS * branch + row)); // zero for a row that does not exist
+        unroll4!(q < quads => {
             unroll4!(e < 4 => {
-                if output == first + 4 * quad + e as u32 {
-                    four[e] = d;
+                if at == 4 * q as u32 + e as u32 {
+                    values[q][e] = d;
                 }
             });
-            branch += 1;
-        }
-        z.set4(row, part * quads + quad, four);
-        quad += 1;
+        });
+        first += action::branch(loss.sizes, branch);
+        branch += 1;
     }
+    unroll4!(q < quads => {
+        z.set4(row, part * quads as u32 + q as u32, values[q]);
+    });
 }
 
-/// dx of a chunk from du1; d phi, which goes to shared memory, and dx * phi.
+/// dx of a chunk from du1 and the chunk of h; d phi, which goes to shared memory, and dx * phi.
 #[inline(always)]
-fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSamples) -> Fragments {
+pub fn d_phi<E: Arithmetic, S: Size>(
+    phi: &Fragments,
+    hidden: Tile,
+    trunk: Tile,
+    samples: &RowSamples,
+) -> Fragments {
     let mut dx = ZERO;
-    let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::hid_weight());
+    let weight = Memory::<S>::hid_weight();
     multiply::<E, Embed<S>, AlongK, AlongRows>(hidden, weight, S::HIDDEN, &mut dx);
-    let (trunk, d) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::d_phi());
+    let d = Memory::<S>::d_phi();
     each_tile!(Embed<S>, (lane, corner, at, i, j) => {
         let (p, v) = (phi[at], dx[at]);
         let column = 8 * corner.1 + 2 * lane.t;

@@ -179,36 +179,36 @@ impl Head {
     pub fn copy_embed_to<S: Size>(&self, weight: Tile, place: &Place, split: &Split, chunk: u32) {
         if chunk < self.chunks::<S>() {
             weight.copy::<S>(&self.packed, chunk * weight.words());
-            let h = Features {
-                h: self.h,
-                trunk: self.trunk,
-                batch: self.batch,
-                row: place.first,
-                column: chunk * S::CHUNK,
-                vectors: self.vectors,
-            };
-            h.copy::<S>(Memory::<S>::trunk(chunk % 2), split.samples);
+            self.copy_features::<S>(Memory::<S>::trunk(chunk % 2), place, split, chunk);
             if S::GROUPS {
-                self.copy_bias::<S>(chunk);
+                self.copy_bias::<S>(chunk, chunk);
             }
         }
         shared::copy_commit();
     }
 
-    /// Starts copying a chunk of the cosine layer's bias.
+    /// Starts copying a chunk of h.
     #[inline(always)]
-    fn copy_bias<S: Size>(&self, chunk: u32) {
+    pub fn copy_features<S: Size>(&self, to: Tile, place: &Place, split: &Split, chunk: u32) {
+        let h = Features {
+            h: self.h,
+            trunk: self.trunk,
+            batch: self.batch,
+            row: place.first,
+            column: chunk * S::CHUNK,
+            vectors: self.vectors,
+        };
+        h.copy::<S>(to, split.samples);
+    }
+
+    /// Starts copying a chunk of the cosine layer's bias to the row beside the chunk of h that is even or `odd`.
+    #[inline(always)]
+    pub fn copy_bias<S: Size>(&self, chunk: u32, odd: u32) {
         let column = thread::thread_idx();
         if column < S::CHUNK {
             let from = chunk * S::CHUNK + column;
             let (from, bytes) = if from < self.trunk { (from, 4) } else { (0, 0) };
-            Memory::<S>::trunk(chunk % 2).copy_one(
-                Memory::<S>::BIAS_ROW,
-                column,
-                &self.cos_bias,
-                from,
-                bytes,
-            );
+            Memory::<S>::trunk(odd % 2).copy_one(Memory::<S>::BIAS_ROW, column, &self.cos_bias, from, bytes);
         }
     }
 
@@ -286,7 +286,8 @@ impl Head {
         kept: &E::Kept,
     ) -> Fragments {
         if S::GROUPS {
-            return self.embed_of_groups::<E, S>(chunk, samples);
+            let trunk = Memory::<S>::trunk(chunk % 2);
+            return self.embed_of_groups::<E, S>(Memory::<S>::cosines(), trunk, samples);
         }
         let first = chunk * S::CHUNK + Embed::<S>::corner().1 + 2 * (thread::lane() % 4);
         let mut bias = [[0.0; 2]; 16];

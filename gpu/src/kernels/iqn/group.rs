@@ -180,15 +180,14 @@ impl Head {
 
     /// phi of a chunk, a lane's part, from the chunk's weight and bias in shared memory.
     #[inline(always)]
-    fn phi<E: Arithmetic, S: Size>(&self, chunk: u32, weight: Tile) -> Fragments {
-        let trunk = Memory::<S>::trunk(chunk % 2);
+    fn phi<E: Arithmetic, S: Size>(&self, cosines: Tile, weight: Tile, trunk: Tile) -> Fragments {
         let column = Embed::<S>::corner().1 + 2 * (opaque(thread::lane()) % 4);
         let mut phi = ZERO;
         unroll8!(j < Embed::<S>::TN => {
             let [b0, b1] = trunk.get2(Memory::<S>::BIAS_ROW, column, j as u32);
             phi[j] = [b0, b1, b0, b1];
         });
-        multiply::<E, Embed<S>, AlongK, AlongK>(Memory::<S>::cosines(), weight, S::COSINES, &mut phi);
+        multiply::<E, Embed<S>, AlongK, AlongK>(cosines, weight, S::COSINES, &mut phi);
         unroll8!(j < Embed::<S>::TN => {
             phi[j] = phi[j].map(relu);
         });
@@ -198,9 +197,10 @@ impl Head {
     /// x of a chunk, a lane's part, as [`Arithmetic::multiply_rows`] takes it.
     #[inline(always)]
     fn rows_of_x<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> [[u32; 4]; 4] {
-        let phi = self.phi::<E, S>(chunk, Memory::<S>::alternate_cos_weight(chunk));
-        let column = 2 * (opaque(thread::lane()) % 4);
         let trunk = Memory::<S>::trunk(chunk % 2);
+        let weight = Memory::<S>::alternate_cos_weight(chunk);
+        let phi = self.phi::<E, S>(Memory::<S>::cosines(), weight, trunk);
+        let column = 2 * (opaque(thread::lane()) % 4);
         let mut x = [[0; 4]; 4];
         unroll8!(j < 8 => {
             let (p, octet) = (phi[j], j as u32);
@@ -211,11 +211,16 @@ impl Head {
         x
     }
 
-    /// [`Head::embed`].
+    /// [`Head::embed`], from the tile's cosines and its chunk of h.
     #[inline(always)]
-    pub fn embed_of_groups<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> Fragments {
-        let phi = self.phi::<E, S>(chunk, Memory::<S>::cos_weight());
-        let (trunk, x) = (Memory::<S>::trunk(chunk % 2), Memory::<S>::x());
+    pub fn embed_of_groups<E: Arithmetic, S: Size>(
+        &self,
+        cosines: Tile,
+        trunk: Tile,
+        samples: &RowSamples,
+    ) -> Fragments {
+        let phi = self.phi::<E, S>(cosines, Memory::<S>::cos_weight(), trunk);
+        let x = Memory::<S>::x();
         each_tile!(Embed<S>, (lane, corner, at, i, j) => {
             let column = 8 * corner.1 + 2 * lane.t;
             let p = phi[at];

@@ -2,13 +2,15 @@
 
 use cuda_std::{Buf, Kernel};
 
+use super::chunks::Image;
 use super::memory::Memory;
 use super::pack::{self, Packed};
 use super::plane::Plane;
 use super::product;
 use super::size::{
-    Embed, GradEmbed, GradHide, GradOut, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Hide,
-    Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, OUTPUTS, Part, Quantiles, Size, Small, Split,
+    ChunkMedium, ChunkSmall, Embed, GradEmbed, GradHide, GradOut, GroupMedium, GroupSmall, HalfLarge,
+    HalfMedium, HalfSmall, Hide, Large, MAX_BRANCHES, MAX_OUTPUTS, Medium, OUTPUTS, Part, Quantiles, Size,
+    Small, Split,
 };
 use super::tile::Elements;
 use crate::action;
@@ -72,11 +74,6 @@ impl TileSize {
     /// Floats of one block's plane of gradients.
     pub fn plane(self, arithmetic: Arithmetic, trunk: u32, outputs: u32) -> usize {
         by_type!(self, arithmetic, plane(trunk, outputs)) as usize
-    }
-
-    /// Blocks of a launch that may have up to `most`: none is without samples.
-    pub fn blocks(self, arithmetic: Arithmetic, batch: u32, quantiles: u32, most: u32) -> u32 {
-        by_type!(self, arithmetic, blocks(batch, quantiles, most))
     }
 
     /// Words of the packed weights.
@@ -211,14 +208,31 @@ pub struct LossArguments {
     pub dh: Buf<f32>,
     /// [blocks, plane].
     pub planes: Buf<f32>,
+    /// [`LossKernel::images`] words.
+    pub images: Buf<f32>,
+}
+
+/// The arguments of the kernel behind a loss kernel of warpgroups; see `chunks`.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkArguments {
+    /// Most blocks of all chunks together.
+    pub blocks: u32,
+    /// [`LossKernel::images`] words.
+    pub images: Buf<f32>,
+    /// [B, H2].
+    pub dh: Buf<f32>,
+    /// [parts, plane].
+    pub planes: Buf<f32>,
 }
 
 /// A reduction's arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct ReduceArguments {
-    /// Most blocks, as in the loss kernel's arguments.
+    /// [`LossKernel::blocks`].
     pub blocks: u32,
-    /// [blocks, plane].
+    /// [`LossKernel::parts`].
+    pub parts: u32,
+    /// [the larger of the two, plane].
     pub planes: Buf<f32>,
     /// dWc [H2, E], dbc [H2], dWh [Hq, H2], dbh [Hq], dWo [A, Hq], dbo [A].
     pub gradients: [Buf<f32>; 6],
@@ -252,6 +266,17 @@ pub trait LossKernel: Kernel {
     const ARITHMETIC: Arithmetic;
     /// Their size.
     const SIZE: TileSize;
+    /// The kernel that makes the rest of the gradients, if there is one.
+    type Chunks: Kernel;
+    /// Blocks of a launch that may have up to `most`: none is without samples. As many planes hold the output layer's
+    /// gradients.
+    fn blocks(shape: &Shape, most: u32) -> u32;
+    /// How many planes hold the others' gradients, if `chunks` may have up to `most` blocks.
+    fn parts(shape: &Shape, most: u32) -> u32;
+    /// Words of the images that the loss kernel leaves for `chunks`.
+    fn images(shape: &Shape) -> usize;
+    /// The launch behind this one, if there is one.
+    fn chunks(shape: &Shape, head: &HeadBuffers, more: &ChunkArguments) -> Option<Self::Chunks>;
     /// A launch; `check` says whether the arguments keep the contract.
     fn new(shape: &Shape, head: &HeadBuffers, more: &LossArguments) -> Self;
 }
@@ -270,6 +295,17 @@ pub fn groups<S: Size>(batch: u32, quantiles: u32) -> u32 {
 /// Blocks of a launch that may have up to `most`.
 pub fn blocks<S: Size>(batch: u32, quantiles: u32, most: u32) -> u32 {
     groups::<S>(batch, quantiles).min(most)
+}
+
+/// Parts of each chunk of the trunk, if all of them may have up to `most` blocks: none is without tiles.
+pub fn parts<S: Size>(shape: &Shape, most: u32) -> u32 {
+    let each = most / shape.trunk.div_ceil(S::CHUNK).max(1);
+    groups::<S>(shape.batch, shape.quantiles).min(each.max(1))
+}
+
+/// Words of the images of all tiles; none where warps multiply.
+pub fn images<S: Size>(batch: u32, quantiles: u32) -> u64 {
+    if S::GROUPS { u64::from(groups::<S>(batch, quantiles)) * u64::from(Image::<S>::WORDS) } else { 0 }
 }
 
 /// Floats of a plane.
@@ -366,13 +402,27 @@ pub const fn target_mmas<E: product::Arithmetic, S: Size>() -> u32 {
 
 /// Most tensor-core instructions of a loss kernel.
 pub const fn loss_mmas<E: product::Arithmetic, S: Size>() -> u32 {
-    target_mmas::<E, S>()
-        + mmas::<E, GradOut<S>>(S::ROWS)
-        + mmas::<E, Hide<S>>(OUTPUTS)
+    let first = target_mmas::<E, S>() + mmas::<E, GradOut<S>>(S::ROWS) + mmas::<E, Hide<S>>(OUTPUTS);
+    if S::GROUPS {
+        return first;
+    }
+    first
         + mmas::<E, Embed<S>>(S::COSINES)
         + 2 * mmas::<E, GradHide<S>>(S::ROWS) // with and without the bias
         + mmas::<E, Embed<S>>(S::HIDDEN)
         + mmas::<E, GradEmbed<S>>(S::ROWS)
+}
+
+/// Most tensor-core instructions of a chunks' kernel: phi and dx stand there twice.
+pub const fn chunk_mmas<E: product::Arithmetic, S: Size>() -> u32 {
+    2 * (mmas::<E, Embed<S>>(S::COSINES) + mmas::<E, Embed<S>>(S::HIDDEN))
+        + mmas::<E, GradHide<S>>(S::ROWS)
+        + mmas::<E, GradEmbed<S>>(S::ROWS)
+}
+
+/// Most shuffles of a chunks' kernel: dh.
+pub const fn chunk_shuffles<S: Size>() -> u32 {
+    3 * 2 * Embed::<S>::TN as u32
 }
 
 /// Most shuffles of a loss kernel: the samples' losses, the biases' gradients and dh.
@@ -390,6 +440,9 @@ const _: () = {
     assert!(Memory::<HalfSmall>::BYTES <= 227 * 1024);
     assert!(Memory::<HalfMedium>::BYTES <= 227 * 1024);
     assert!(Memory::<HalfLarge>::BYTES <= 227 * 1024);
-    assert!(Memory::<GroupSmall>::BYTES <= 227 * 1024);
+    // Two blocks of these share a multiprocessor, which keeps a kilobyte for each.
+    assert!(Memory::<GroupSmall>::BYTES <= 113 * 1024);
     assert!(Memory::<GroupMedium>::BYTES <= 227 * 1024);
+    assert!(Memory::<ChunkSmall>::BYTES <= 227 * 1024);
+    assert!(Memory::<ChunkMedium>::BYTES <= 227 * 1024);
 };

@@ -6,6 +6,7 @@
 use cuda_std::prelude::*;
 
 use super::backward;
+use super::chunks::Image;
 use super::forward::{Head, Taus, ready, row_samples, write_constants};
 use super::memory::Memory;
 use super::product::Arithmetic;
@@ -44,6 +45,27 @@ pub struct Loss {
     pub dh: InOut<f32>,
     /// Parts of the parameters' gradients, one plane a block.
     pub planes: InOut<f32>,
+    /// Of warpgroups, what `chunks` reads of each tile.
+    pub images: Out<f32>,
+}
+
+/// What dz, and all that follows from it, is multiplied with where operands are fp16: a power of two, from 16 B D up to
+/// twice that. Then dz is a weight times at most 16 to 32, whatever the batch, and neither of a half's ends is near.
+#[inline(always)]
+fn scale(batch: u32, branches: u32) -> f32 {
+    f32::from_bits((127 + exponent(batch, branches)) << 23)
+}
+
+/// The inverse of [`scale`], with which sums are multiplied when they leave the block.
+#[inline(always)]
+pub fn unit(batch: u32, branches: u32) -> f32 {
+    f32::from_bits((127 - exponent(batch, branches)) << 23)
+}
+
+/// The exponent of the scale: 4 to 36.
+#[inline(always)]
+fn exponent(batch: u32, branches: u32) -> u32 {
+    4 + 32 - (batch * branches - 1).leading_zeros()
 }
 
 /// One block's part of the batch.
@@ -61,6 +83,10 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
         let sums = head.hidden_sums::<E, S, false>(&place, &split, &samples);
         head.copy_outputs::<S>(0);
         head.store_hidden::<E, S>(&sums);
+        if S::GROUPS {
+            // There are barriers before the next tile's are written.
+            Memory::<S>::cosines().save::<S>(&loss.images, Image::<S>::cosines(place.group));
+        }
         loss.write_targets::<S>(&place);
         shared::copy_wait::<0>();
         let output_groups = head.output_groups();
@@ -90,25 +116,6 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
 }
 
 impl Loss {
-    /// What dz, and all that follows from it, is multiplied with where operands are fp16: a power of two, from 16 B D up to
-    /// twice that. Then dz is a weight times at most 16 to 32, whatever the batch, and neither of a half's ends is near.
-    #[inline(always)]
-    fn scale(&self, batch: u32) -> f32 {
-        f32::from_bits((127 + self.exponent(batch)) << 23)
-    }
-
-    /// The inverse of [`Loss::scale`], with which sums are multiplied when they leave the block.
-    #[inline(always)]
-    pub fn unit(&self, batch: u32) -> f32 {
-        f32::from_bits((127 - self.exponent(batch)) << 23)
-    }
-
-    /// The exponent of the scale: 4 to 36.
-    #[inline(always)]
-    fn exponent(&self, batch: u32) -> u32 {
-        4 + 32 - (batch * self.branches - 1).leading_zeros()
-    }
-
     /// r + discount * next for the tile's samples, to shared memory.
     #[inline(always)]
     fn write_targets<S: Size>(&self, place: &Place) {
@@ -189,7 +196,7 @@ impl Loss {
                 loss /= mean;
                 slope *= -weight / mean;
                 if S::SCALED {
-                    slope *= self.scale(batch);
+                    slope *= scale(batch, self.branches);
                 }
             }
             items.set(item, slope);

@@ -6,13 +6,18 @@ use cuda_std::prelude::*;
 
 use super::group::x_in_registers;
 use super::size::{
-    Fp16Medium, Fp16Small, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Large, MAX_BRANCHES,
-    MAX_OUTPUTS, MAX_QUANTILES, Medium, OUTPUTS, Size, Small,
+    ChunkMedium, ChunkSmall, Fp16ChunkMedium, Fp16ChunkSmall, Fp16Medium, Fp16Small, GroupMedium, GroupSmall,
+    HalfLarge, HalfMedium, HalfSmall, Large, MAX_BRANCHES, MAX_OUTPUTS, MAX_QUANTILES, Medium, OUTPUTS, Size,
+    Small,
 };
 use super::tile::{Elements, Tile};
 
 /// A block's shared memory.
 pub struct Memory<S>(PhantomData<S>);
+
+const fn max(a: u32, b: u32) -> u32 {
+    if a > b { a } else { b }
+}
 
 /// Columns of the tile of dz: a row of a tile of halves has whole 128 bytes.
 const fn gradient_columns(half: bool) -> u32 {
@@ -29,21 +34,37 @@ impl<S: Size> Memory<S> {
     /// The bias's row.
     pub const BIAS_ROW: u32 = Self::SAMPLES + 1;
     const X_WORDS: u32 = Self::words(S::ROWS * S::CHUNK);
+    /// Where x is never in memory, what else has its place lies where the weights are at other times.
+    const X_BESIDE: bool = !x_in_registers::<S>();
+    const D_WORDS: u32 = if Self::X_BESIDE {
+        Self::words(S::ROWS * S::CHUNK)
+    } else {
+        max(Self::words(S::ROWS * S::CHUNK), Self::words(S::CHUNK * S::COSINES + S::HIDDEN * S::CHUNK))
+    };
+    /// Of chunks there are two tiles of du1, and of the cosines if there is room.
+    const HIDDEN_TILES: u32 = if S::CHUNKS { 2 } else { 1 };
+    /// Whether there is a second tile of cosines.
+    pub const COSINES_TWICE: bool = S::CHUNKS && S::HIDDEN <= 128;
     const HIDDEN: u32 = 0;
-    const COSINES: u32 = Self::HIDDEN + Self::words(S::ROWS * S::HIDDEN);
-    const X: u32 = Self::COSINES + Self::words(S::ROWS * S::COSINES);
-    const D: u32 = Self::X + Self::X_WORDS;
-    const COS_WEIGHT: u32 = Self::D + Self::words(S::ROWS * S::CHUNK);
+    const COSINES: u32 = Self::HIDDEN + Self::HIDDEN_TILES * Self::words(S::ROWS * S::HIDDEN);
+    const BEHIND_COSINES: u32 =
+        Self::COSINES + if Self::COSINES_TWICE { 2 } else { 1 } * Self::words(S::ROWS * S::COSINES);
+    const D: u32 = Self::BEHIND_COSINES + if Self::X_BESIDE { Self::X_WORDS } else { 0 };
+    const COS_WEIGHT: u32 = Self::D + Self::D_WORDS;
+    const X: u32 = if Self::X_BESIDE { Self::BEHIND_COSINES } else { Self::COS_WEIGHT };
     const HID_WEIGHT: u32 = Self::COS_WEIGHT + Self::words(S::CHUNK * S::COSINES);
     /// First word of [`Memory::ones`].
     pub const ONES: u32 = Self::HID_WEIGHT + Self::words(S::HIDDEN * S::CHUNK);
+    const OUT_WEIGHT: u32 =
+        if Self::X_BESIDE { Self::HID_WEIGHT } else { Self::ONES - Self::words(OUTPUTS * S::HIDDEN) };
     const TRUNK: u32 = Self::ONES + if S::GROUPS { Self::words(8 * 64) } else { 0 };
     const ITEMS: u32 = Self::TRUNK + 2 * Self::TRUNK_ROWS * S::CHUNK;
-    const TAUS: u32 = Self::ITEMS + 2 * S::ROWS * MAX_BRANCHES;
-    const CHOSEN: u32 = Self::TAUS + S::ROWS;
+    const ITEM_WORDS: u32 = if S::CHUNKS { S::ROWS / 16 * S::CHUNK } else { 2 * S::ROWS * MAX_BRANCHES };
+    const TAUS: u32 = Self::ITEMS + Self::ITEM_WORDS;
+    const CHOSEN: u32 = Self::TAUS + if S::CHUNKS { 0 } else { S::ROWS };
     /// Bytes of it.
     #[cfg(not(target_arch = "nvptx64"))]
-    pub const BYTES: u32 = 4 * (Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES);
+    pub const BYTES: u32 = 4 * (Self::CHOSEN + if S::CHUNKS { 0 } else { Self::SAMPLES * MAX_BRANCHES });
 
     /// Words of some operands.
     pub const fn words(operands: u32) -> u32 {
@@ -62,6 +83,20 @@ impl<S: Size> Memory<S> {
     /// cos(pi j tau) [rows, cosines].
     pub const fn cosines() -> Tile {
         Self::tile(Self::COSINES, S::ROWS, S::COSINES)
+    }
+
+    /// du1 of a chunk's tile number `n`.
+    #[inline(always)]
+    pub fn alternate_hidden(n: u32) -> Tile {
+        let start = Self::HIDDEN + n % Self::HIDDEN_TILES * Self::words(S::ROWS * S::HIDDEN);
+        Self::tile(start, S::ROWS, S::HIDDEN)
+    }
+
+    /// The cosines of a chunk's tile number `n`.
+    #[inline(always)]
+    pub fn alternate_cosines(n: u32) -> Tile {
+        let behind = if Self::COSINES_TWICE { n % 2 * Self::words(S::ROWS * S::COSINES) } else { 0 };
+        Self::tile(Self::COSINES + behind, S::ROWS, S::COSINES)
     }
 
     /// x [rows, chunk].
@@ -121,7 +156,7 @@ impl<S: Size> Memory<S> {
 
     /// Rows of the output layer's weight [outputs, hidden], where the hidden layer's is at other times.
     pub const fn out_weight() -> Tile {
-        Self::tile(Self::HID_WEIGHT, OUTPUTS, S::HIDDEN)
+        Self::tile(Self::OUT_WEIGHT, OUTPUTS, S::HIDDEN)
     }
 
     /// Eight columns of ones [8, 64], by which warpgroups sum rows.
@@ -188,10 +223,14 @@ const fn fits<S: Size>() {
     // d phi's place holds a tile of outputs and of their gradients, and the hidden weight's chunk rows of the output weight.
     assert!(Memory::<S>::words(S::ROWS * S::CHUNK) >= S::ROWS * OUTPUTS);
     assert!(S::CHUNK >= OUTPUTS);
-    // d phi's place holds a chunk of both weights, where they alternate.
-    assert!(!x_in_registers::<S>() || S::ROWS >= S::COSINES + S::HIDDEN);
+    // The place of x, if it is the weights', ends before the output layer's weight.
+    assert!(Memory::<S>::X_BESIDE || Memory::<S>::X + Memory::<S>::X_WORDS <= Memory::<S>::OUT_WEIGHT);
+    // dx * phi has the place of both x and d phi.
+    assert!(!S::CHUNKS || Memory::<S>::D == Memory::<S>::X + Memory::<S>::X_WORDS);
+    // Of groups a sample's rows are in one tile.
+    assert!(!S::GROUPS || S::ROWS >= MAX_QUANTILES);
     // The items' place holds the warps' sums, and warpgroups' tiles begin at whole 1,024 bytes.
-    assert!(2 * S::ROWS * MAX_BRANCHES >= S::ROWS / 16 * S::CHUNK);
+    assert!(Memory::<S>::ITEM_WORDS >= S::ROWS / 16 * S::CHUNK);
     assert!(!S::GROUPS || (S::ROWS.is_multiple_of(64) && (4 * Memory::<S>::ONES).is_multiple_of(1024)));
     // Rows of a tile of halves are whole 128 bytes.
     assert!(
@@ -211,4 +250,8 @@ const _: () = {
     fits::<GroupMedium>();
     fits::<Fp16Small>();
     fits::<Fp16Medium>();
+    fits::<ChunkSmall>();
+    fits::<ChunkMedium>();
+    fits::<Fp16ChunkSmall>();
+    fits::<Fp16ChunkMedium>();
 };

@@ -38,15 +38,17 @@ pub struct Gradients {
     pub out_bias: Out<f32>,
 }
 
-/// One block's floats.
+/// One block's floats: of `blocks` planes in the output layer's part, else of `parts`, whose order is `C`'s.
 #[inline(always)]
-pub fn run<S: Size>(planes: &In<f32>, count: u32, to: &Gradients) {
+pub fn run<S: Size, C: Size>(planes: &In<f32>, blocks: u32, parts: u32, to: &Gradients) {
     let plane = Plane::new::<S>(to.trunk, to.outputs);
-    let parts = shared::array::<f32>(0, FLOATS_PER_BLOCK * SHARES);
+    let shares = shared::array::<f32>(0, FLOATS_PER_BLOCK * SHARES);
     let (share, group) = (thread::thread_idx() / 64, thread::thread_idx() % 64);
     let first = thread::block_idx() * FLOATS_PER_BLOCK;
     let at = first + 4 * group;
     if at < plane.len {
+        let of_outputs = (at >= plane.out_weight && at < plane.hid_bias) || at >= plane.out_bias;
+        let count = if of_outputs { blocks } else { parts };
         let each = count.div_ceil(SHARES);
         let from = share * each;
         let end = if from + each < count { from + each } else { count };
@@ -68,25 +70,25 @@ pub fn run<S: Size>(planes: &In<f32>, count: u32, to: &Gradients) {
             add(get(p));
             p += 1;
         }
-        parts.set4(share * FLOATS_PER_BLOCK + 4 * group, sum);
+        shares.set4(share * FLOATS_PER_BLOCK + 4 * group, sum);
     }
     thread::sync(); // all shares' sums are there
     let index = thread::thread_idx();
     if first + index < plane.len {
-        let get = |share: u32| parts.get(share * FLOATS_PER_BLOCK + index);
+        let get = |share: u32| shares.get(share * FLOATS_PER_BLOCK + index);
         let sum = ((get(0) + get(1)) + get(2)) + get(3);
-        to.store::<S>(&plane, first + index, sum);
+        to.store::<S, C>(&plane, first + index, sum);
     }
 }
 
 impl Gradients {
     /// Puts the float that is at `at` in a plane where it belongs. Padding belongs nowhere.
     #[inline(always)]
-    fn store<S: Size>(&self, plane: &Plane, at: u32, sum: f32) {
+    fn store<S: Size, C: Size>(&self, plane: &Plane, at: u32, sum: f32) {
         if at < plane.cos_weight {
             let size = S::HIDDEN * S::CHUNK;
             let (chunk, offset) = (at / size, at % size);
-            let (unit, column) = fragment_place::<GradHide<S>>(offset);
+            let (unit, column) = fragment_place::<GradHide<C>>(offset);
             let feature = chunk * S::CHUNK + column;
             if unit < self.hidden && feature < self.trunk {
                 self.hid_weight.set(unit * self.trunk + feature, sum);
@@ -94,7 +96,7 @@ impl Gradients {
         } else if at < plane.out_weight {
             let size = S::CHUNK * S::COSINES;
             let (chunk, offset) = ((at - plane.cos_weight) / size, (at - plane.cos_weight) % size);
-            let (row, cosine) = fragment_place::<GradEmbed<S>>(offset);
+            let (row, cosine) = fragment_place::<GradEmbed<C>>(offset);
             let feature = chunk * S::CHUNK + row;
             if feature < self.trunk && cosine < self.cosines {
                 self.cos_weight.set(feature * self.cosines + cosine, sum);

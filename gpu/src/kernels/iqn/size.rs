@@ -29,12 +29,17 @@ pub trait Size {
     const CHUNK: u32;
     /// Threads of a block.
     const THREADS: u32;
+    /// Blocks that share a multiprocessor; 0 leaves it to the assembler.
+    const RESIDENT: u32 = 0;
     /// What operands are in shared memory.
     const ELEMENTS: Elements;
     /// Whether they are halves.
     const HALF: bool = Self::ELEMENTS.halves();
     /// Whether warpgroups multiply, four warps together; else warps do.
     const GROUPS: bool = false;
+    /// Whether a block has one chunk of x and many tiles, see `chunks`; else a tile and all that is of it up to du1, and where
+    /// warps multiply the gradients too.
+    const CHUNKS: bool = false;
     /// Whether dz and what follows from it are a multiple of themselves while they are operands; see
     /// `Loss::scale`.
     const SCALED: bool = matches!(Self::ELEMENTS, Elements::Fp16);
@@ -52,7 +57,8 @@ pub struct HalfSmall;
 pub struct HalfMedium;
 /// As [`Large`], in bf16.
 pub struct HalfLarge;
-/// As [`HalfSmall`], for warpgroups.
+/// As [`HalfSmall`], for warpgroups, with half of the rows: two blocks share a multiprocessor, and one's products run while
+/// the other computes.
 pub struct GroupSmall;
 /// As [`HalfMedium`], for warpgroups.
 pub struct GroupMedium;
@@ -60,6 +66,14 @@ pub struct GroupMedium;
 pub struct Fp16Small;
 /// As [`GroupMedium`], in fp16.
 pub struct Fp16Medium;
+/// The chunks of [`GroupSmall`].
+pub struct ChunkSmall;
+/// The chunks of [`GroupMedium`].
+pub struct ChunkMedium;
+/// The chunks of [`Fp16Small`].
+pub struct Fp16ChunkSmall;
+/// The chunks of [`Fp16Medium`].
+pub struct Fp16ChunkMedium;
 
 impl Size for Small {
     const ROWS: u32 = 128;
@@ -115,26 +129,34 @@ impl Size for HalfLarge {
     const ELEMENTS: Elements = Elements::Bf16;
 }
 
-/// Tiles, packed weights and planes of gradients are as large as the other size's: the host tells them apart by nothing but
-/// the kernel.
+/// Packed weights and planes of gradients are as large as the size's for warps: the host tells them apart by nothing but the
+/// kernel.
 macro_rules! for_groups {
-    ($name:ident as $half:ident of $elements:ident) => {
+    ($($name:ident as $half:ident of $elements:ident by $threads:literal, chunks $chunks:literal;)*) => { $(
         impl Size for $name {
-            const ROWS: u32 = $half::ROWS;
+            const ROWS: u32 = 128;
             const HIDDEN: u32 = $half::HIDDEN;
             const COSINES: u32 = $half::COSINES;
             const CHUNK: u32 = $half::CHUNK;
-            const THREADS: u32 = $half::THREADS;
+            const THREADS: u32 = $threads;
+            const RESIDENT: u32 = 512 / $threads;
             const ELEMENTS: Elements = Elements::$elements;
             const GROUPS: bool = true;
+            const CHUNKS: bool = $chunks;
         }
-    };
+    )* };
 }
 
-for_groups!(GroupSmall as HalfSmall of Bf16);
-for_groups!(GroupMedium as HalfMedium of Bf16);
-for_groups!(Fp16Small as HalfSmall of Fp16);
-for_groups!(Fp16Medium as HalfMedium of Fp16);
+for_groups! {
+    GroupSmall as HalfSmall of Bf16 by 256, chunks false;
+    GroupMedium as HalfMedium of Bf16 by 512, chunks false;
+    Fp16Small as HalfSmall of Fp16 by 256, chunks false;
+    Fp16Medium as HalfMedium of Fp16 by 512, chunks false;
+    ChunkSmall as HalfSmall of Bf16 by 512, chunks true;
+    ChunkMedium as HalfMedium of Bf16 by 512, chunks true;
+    Fp16ChunkSmall as HalfSmall of Fp16 by 512, chunks true;
+    Fp16ChunkMedium as HalfMedium of Fp16 by 512, chunks true;
+}
 
 /// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8. Warpgroups
 /// have 64 rows each, a warp of them 16.
@@ -260,7 +282,7 @@ parts! {
 /// Whether half of the warpgroups work on dWh while the others work on dWc. A group then has twice the columns, and reads
 /// less for each product: where it has few, shared memory is slower than the tensor cores.
 pub const fn side_by_side<S: Size>() -> bool {
-    S::GROUPS && S::HIDDEN == 64 * S::THREADS / 256
+    S::CHUNKS && S::HIDDEN == 64 * S::THREADS / 256
 }
 
 /// Which rows of which samples a tile has: several whole samples, or a part of one that has more quantiles than a tile
@@ -313,6 +335,8 @@ impl Split {
 /// One tile's place in the batch.
 #[derive(Clone, Copy)]
 pub struct Place {
+    /// Number of its samples' group.
+    pub group: u32,
     /// First sample.
     pub first: u32,
     /// Index of the first row in [batch, quantiles].
@@ -335,6 +359,13 @@ impl Place {
         let first_quantile = piece * S::ROWS;
         let rest = samples * split.quantiles - first_quantile;
         let rows = if rest < S::ROWS { rest } else { S::ROWS };
-        Place { first, first_row: first * split.quantiles + first_quantile, first_quantile, rows, samples }
+        Place {
+            group,
+            first,
+            first_row: first * split.quantiles + first_quantile,
+            first_quantile,
+            rows,
+            samples,
+        }
     }
 }

@@ -373,6 +373,17 @@ impl Tile {
 }
 
 impl Tile {
+    /// Writes the whole tile to device memory as it lies here, from `to` on, a multiple of 4. The whole block calls.
+    #[inline(always)]
+    pub fn save<S: Size>(&self, images: &Out<f32>, to: u32) {
+        let words = shared::array::<f32>(self.start, self.words());
+        let mut at = 4 * opaque(thread::thread_idx());
+        while at < self.words() {
+            images.set4(to + at, words.get4(at));
+            at += 4 * S::THREADS;
+        }
+    }
+
     /// Starts copying one float, or with `bytes` = 0 a zero, to an f32 tile.
     #[inline(always)]
     pub fn copy_one(&self, row: u32, column: u32, from: &In<f32>, at: u32, bytes: u32) {

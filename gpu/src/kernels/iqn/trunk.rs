@@ -3,11 +3,19 @@
 use cuda_std::prelude::*;
 
 use super::forward::Head;
-use super::loss::Loss;
 use super::memory::Memory;
 use super::product::Fragments;
 use super::size::{Embed, Part, Place, Size, Split};
 use super::tile::Lane;
+
+/// Where dh goes.
+#[derive(Clone, Copy)]
+pub struct TrunkGradient {
+    /// dh [B, H2].
+    pub dh: InOut<f32>,
+    /// What sums of [`Size::SCALED`] operands are multiplied with.
+    pub unit: f32,
+}
 
 /// dx * phi to shared memory.
 #[inline(always)]
@@ -21,7 +29,14 @@ pub fn store_products<S: Size>(dh: &Fragments) {
 
 /// dh of a chunk: the sum of dx * phi, which is in shared memory, over each sample's rows in order.
 #[inline(always)]
-pub fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32, piece: u32) {
+pub fn sum_dh<S: Size>(
+    head: &Head,
+    to: &TrunkGradient,
+    place: &Place,
+    split: &Split,
+    chunk: u32,
+    piece: u32,
+) {
     let products = Memory::<S>::products();
     let mut index = thread::thread_idx();
     while index < place.samples * S::CHUNK {
@@ -29,7 +44,7 @@ pub fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, c
         let feature = chunk * S::CHUNK + column;
         if feature < head.trunk {
             let at = (place.first + sample) * head.trunk + feature;
-            let before = if piece > 0 { loss.dh.get(at) } else { 0.0 };
+            let before = if piece > 0 { to.dh.get(at) } else { 0.0 };
             let mut sum = if S::SCALED { 0.0 } else { before };
             let first = sample * split.rows;
             let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
@@ -38,7 +53,7 @@ pub fn sum_dh<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, c
                 sum += products.get(row, column);
                 row += 1;
             }
-            loss.dh.set(at, if S::SCALED { math::fma(sum, loss.unit(head.batch), before) } else { sum });
+            to.dh.set(at, if S::SCALED { math::fma(sum, to.unit, before) } else { sum });
         }
         index += S::THREADS;
     }
@@ -69,7 +84,13 @@ fn column_sums<S: Size>(products: &Fragments) -> ([f32; 2], u32) {
 /// dh of a chunk where each sample's rows are those of one warp's part of dx * phi: in the order of the lane's tiles, then
 /// over the lanes.
 #[inline(always)]
-pub fn sum_dh_in_warp<S: Size>(head: &Head, loss: &Loss, place: &Place, products: &Fragments, chunk: u32) {
+pub fn sum_dh_in_warp<S: Size>(
+    head: &Head,
+    to: &TrunkGradient,
+    place: &Place,
+    products: &Fragments,
+    chunk: u32,
+) {
     const { assert!(S::GROUPS || 2 * Embed::<S>::TN <= 8) };
     let (row, column) = Embed::<S>::corner();
     let sample = row / (16 * Embed::<S>::TM as u32);
@@ -78,7 +99,7 @@ pub fn sum_dh_in_warp<S: Size>(head: &Head, loss: &Loss, place: &Place, products
         let lanes = if S::GROUPS { 1 } else { 8 / (2 * Embed::<S>::TN as u32) };
         let feature = chunk * S::CHUNK + column + at;
         if Lane::new().g.is_multiple_of(lanes) && feature < head.trunk {
-            loss.dh.set((place.first + sample) * head.trunk + feature, sums[0]);
+            to.dh.set((place.first + sample) * head.trunk + feature, sums[0]);
         }
     }
 }
@@ -99,7 +120,7 @@ pub fn store_warp_sums<S: Size>(products: &Fragments) {
 
 /// dh of a chunk: the warps' sums, which are in shared memory, over each sample's rows in order.
 #[inline(always)]
-pub fn sum_dh_of_warps<S: Size>(head: &Head, loss: &Loss, place: &Place, split: &Split, chunk: u32) {
+pub fn sum_dh_of_warps<S: Size>(head: &Head, to: &TrunkGradient, place: &Place, split: &Split, chunk: u32) {
     let sums = Memory::<S>::warp_sums();
     let warps = split.rows / 16;
     let mut index = thread::thread_idx();
@@ -114,9 +135,9 @@ pub fn sum_dh_of_warps<S: Size>(head: &Head, loss: &Loss, place: &Place, split: 
                 warp += 1;
             }
             if S::SCALED {
-                sum *= loss.unit(head.batch);
+                sum *= to.unit;
             }
-            loss.dh.set((place.first + sample) * head.trunk + feature, sum);
+            to.dh.set((place.first + sample) * head.trunk + feature, sum);
         }
         index += S::THREADS;
     }
