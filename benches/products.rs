@@ -6,7 +6,7 @@ mod device;
 use std::process::ExitCode;
 
 use criterion::Throughput;
-use cuda_std::Buf;
+use cuda_std::{Buf, Kernel};
 use device::Bench;
 use gpu::kernels::gemm::{DataKernel, Extra, Product, WeightKernel};
 use host::error::ExecError;
@@ -38,14 +38,29 @@ fn product(
 
 fn data<K: DataKernel>(bench: &mut Bench, product: &Product, extra: Extra) -> Result<(), ExecError> {
     let Product { m, n, k, .. } = *product;
+    if !there::<K>(bench) {
+        return Ok(());
+    }
     let kernel = K::of(extra, std::slice::from_ref(product)).expect("sizes that fit");
     bench.sequence(K::DECL.name, &format!("{m} x {n} x {k}"), operations(product), move |exec, _| {
         exec.launch(Lane::MAIN, &kernel)
     })
 }
 
+/// Whether the loaded image has the kernel; says so when it has not.
+fn there<K: Kernel>(bench: &Bench) -> bool {
+    let there = bench.exec.has(&K::DECL);
+    if !there {
+        eprintln!("{}: not in the kernel image of this GPU", K::DECL.name);
+    }
+    there
+}
+
 fn weight<K: WeightKernel>(bench: &mut Bench, product: &Product, splits: usize) -> Result<(), ExecError> {
     let Product { m, n, k, .. } = *product;
+    if !there::<K>(bench) {
+        return Ok(());
+    }
     let plane = (m * n + m) as u32;
     let kernel = K::of(splits as u32, plane, std::slice::from_ref(product)).expect("sizes that fit");
     let workload = format!("{m} x {n} x {k}, {splits} splits");
@@ -62,7 +77,7 @@ fn main() -> ExitCode {
         }
         forward!(GemmNtFp32Huge GemmNtFp32Large GemmNtFp32Medium GemmNtFp32Small);
         forward!(GemmNtTf32Huge GemmNtTf32Large GemmNtTf32Medium GemmNtTf32Small);
-        forward!(GemmNtBf16Huge GemmNtBf16Large GemmNtBf16Medium GemmNtBf16Small);
+        forward!(GemmNtBf16Group GemmNtBf16Huge GemmNtBf16Large GemmNtBf16Medium GemmNtBf16Small);
 
         let backward = product(bench, (BATCH, WIDTH, 2 * WIDTH), [2 * WIDTH, WIDTH, WIDTH], BATCH * WIDTH)?;
         macro_rules! backward {
@@ -70,7 +85,7 @@ fn main() -> ExitCode {
         }
         backward!(GemmNnFp32Huge GemmNnFp32Large GemmNnFp32Medium GemmNnFp32Small);
         backward!(GemmNnTf32Huge GemmNnTf32Large GemmNnTf32Medium GemmNnTf32Small);
-        backward!(GemmNnBf16Huge GemmNnBf16Large GemmNnBf16Medium GemmNnBf16Small);
+        backward!(GemmNnBf16Group GemmNnBf16Huge GemmNnBf16Large GemmNnBf16Medium GemmNnBf16Small);
 
         const SPLITS: usize = 4;
         let (d, x) = (bench.random("d", BATCH * WIDTH)?, bench.random("x", BATCH * WIDTH)?);
@@ -90,7 +105,7 @@ fn main() -> ExitCode {
         }
         gradient!(GemmTnFp32Huge GemmTnFp32Large GemmTnFp32Medium GemmTnFp32Small);
         gradient!(GemmTnTf32Huge GemmTnTf32Large GemmTnTf32Medium GemmTnTf32Small);
-        gradient!(GemmTnBf16Huge GemmTnBf16Large GemmTnBf16Medium GemmTnBf16Small);
+        gradient!(GemmTnBf16Group GemmTnBf16Huge GemmTnBf16Large GemmTnBf16Medium GemmTnBf16Small);
         Ok(())
     })
 }

@@ -1,6 +1,6 @@
 //! Products on the Rust kernels of `gpu`: one launch for a group of independent products.
 
-use cuda_std::Buf;
+use cuda_std::{Buf, Kernel};
 use gpu::kernels::gemm::{self, Arithmetic, DataKernel, Extra, Tile, WeightKernel, choose};
 use settings::Precision;
 
@@ -41,6 +41,11 @@ fn arithmetic(precision: Precision) -> Arithmetic {
         Precision::Fp32 => Arithmetic::Fp32,
         Precision::Tf32 | Precision::Bf16 => Arithmetic::TensorCores,
     }
+}
+
+/// Whether the loaded image multiplies the largest tile by warpgroups.
+fn groups<E: Exec>(exec: &E) -> bool {
+    exec.has(&gemm::GemmNtBf16Group::DECL)
 }
 
 /// Runs `$launch` with `$kernel` the kernel of the tile that suits the products.
@@ -119,6 +124,9 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
         (Form::Nt, Precision::Tf32) => {
             launch!(GemmNtTf32Huge, GemmNtTf32Large, GemmNtTf32Medium, GemmNtTf32Small)
         }
+        (Form::Nt, Precision::Bf16) if groups(exec) => {
+            launch!(GemmNtBf16Group, GemmNtBf16Large, GemmNtBf16Medium, GemmNtBf16Small)
+        }
         (Form::Nt, Precision::Bf16) => {
             launch!(GemmNtBf16Huge, GemmNtBf16Large, GemmNtBf16Medium, GemmNtBf16Small)
         }
@@ -127,6 +135,9 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
         }
         (Form::Nn, Precision::Tf32) => {
             launch!(GemmNnTf32Huge, GemmNnTf32Large, GemmNnTf32Medium, GemmNnTf32Small)
+        }
+        (Form::Nn, Precision::Bf16) if groups(exec) => {
+            launch!(GemmNnBf16Group, GemmNnBf16Large, GemmNnBf16Medium, GemmNnBf16Small)
         }
         (Form::Nn, Precision::Bf16) => {
             launch!(GemmNnBf16Huge, GemmNnBf16Large, GemmNnBf16Medium, GemmNnBf16Small)
@@ -243,6 +254,9 @@ fn weight_launch<E: Exec>(
     match precision {
         Precision::Fp32 => launch!(GemmTnFp32Huge, GemmTnFp32Large, GemmTnFp32Medium, GemmTnFp32Small),
         Precision::Tf32 => launch!(GemmTnTf32Huge, GemmTnTf32Large, GemmTnTf32Medium, GemmTnTf32Small),
+        Precision::Bf16 if groups(exec) => {
+            launch!(GemmTnBf16Group, GemmTnBf16Large, GemmTnBf16Medium, GemmTnBf16Small)
+        }
         Precision::Bf16 => launch!(GemmTnBf16Huge, GemmTnBf16Large, GemmTnBf16Medium, GemmTnBf16Small),
     }
 }

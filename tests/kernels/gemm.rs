@@ -249,4 +249,10 @@ bodies! {
     nn_bf16: data_products(Bf16, false), GemmNnBf16Huge GemmNnBf16Large GemmNnBf16Medium GemmNnBf16Small;
     /// Weight gradient on bfloat16 operands.
     tn_bf16: weight_products(Bf16), GemmTnBf16Huge GemmTnBf16Large GemmTnBf16Medium GemmTnBf16Small;
+    /// Forward by warpgroups. On a GPU whose image is without these kernels the launches fail with the reason.
+    nt_bf16_group: data_products(Bf16, true), GemmNtBf16Group;
+    /// Data gradient by warpgroups.
+    nn_bf16_group: data_products(Bf16, false), GemmNnBf16Group;
+    /// Weight gradient by warpgroups.
+    tn_bf16_group: weight_products(Bf16), GemmTnBf16Group;
 }

@@ -113,7 +113,10 @@ macro_rules! for_each_body {
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
             ensemble_loss { random_batches, nan_shows }
             feedback_step { values_feed_back, auxiliary_heads, everything }
-            gemm { nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16 }
+            gemm {
+                nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16,
+                nt_bf16_group, nn_bf16_group, tn_bf16_group
+            }
             golden_full { rust_products, library_products }
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }

@@ -94,6 +94,8 @@ const fn step(across: bool) -> i32 {
 macro_rules! by_steps {
     ($shape:literal, $c:ident, $a:ident, $b:ident, $n:tt) => {
         match (P::HALVES, STEPS) {
+            (Halves::Bf16, 1) => product!($shape, "bf16", $c, $a, $b, $n, $n, [""]),
+            (Halves::Fp16, 1) => product!($shape, "f16", $c, $a, $b, $n, $n, [""]),
             (Halves::Bf16, 2) => product!($shape, "bf16", $c, $a, $b, $n, $n, ["" ""]),
             (Halves::Bf16, _) => product!($shape, "bf16", $c, $a, $b, $n, $n, ["" "" "" ""]),
             (Halves::Fp16, 2) => product!($shape, "f16", $c, $a, $b, $n, $n, ["" ""]),
@@ -102,7 +104,7 @@ macro_rules! by_steps {
     };
 }
 
-/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in f32: STEPS (2 or 4) times
+/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in f32: STEPS (1, 2 or 4) times
 /// `wgmma.mma_async.sync.aligned.m64nNk16` of the product's halves, and the wait for them.
 ///
 /// Warp w of the four, whose first thread is a multiple of 128, gets rows 16 w to 16 w + 15:
@@ -111,7 +113,7 @@ macro_rules! by_steps {
 /// operands, in control flow that is the same for all of them: `asm!` has no convergent marker.
 #[inline(always)]
 pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut [[f32; 4]; 16]) {
-    const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(STEPS, 2 | 4)) };
+    const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(STEPS, 1 | 2 | 4)) };
     // SAFETY: the emulator checks bounds, order and that all threads call.
     unsafe {
         match P::OCTETS {

@@ -91,7 +91,7 @@ fn numbers<P: Product>(word: u32) -> [f64; 2] {
     })
 }
 
-/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in f32: STEPS (2 or 4) times
+/// C += A B for A (64 x 16 STEPS), B (16 STEPS x 8 OCTETS), C (64 x 8 OCTETS) in f32: STEPS (1, 2 or 4) times
 /// `wgmma.mma_async.sync.aligned.m64nNk16` of the product's halves, and the wait for them.
 ///
 /// Warp w of the four, whose first thread is a multiple of 128, gets rows 16 w to 16 w + 15:
@@ -102,7 +102,7 @@ fn numbers<P: Product>(word: u32) -> [f64; 2] {
 /// Each element is the exact sum with C rounded once, as in [`crate::warp::mma_bf16`].
 #[track_caller]
 pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut [[f32; 4]; 16]) {
-    const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(STEPS, 2 | 4)) };
+    const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(STEPS, 1 | 2 | 4)) };
     let at = Location::caller();
     // The lanes meet, and that they have the same operands is checked there; each then computes its own elements.
     sync::collective(Operation::GroupProduct, 0, &[a.start, a.next, b.start, b.next], at);

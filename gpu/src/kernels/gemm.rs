@@ -11,7 +11,8 @@
 //!
 //! Kernels are named `gemm_FORM_ARITHMETIC_TILE`. Arithmetic: `fp32` is IEEE (fused multiply-adds); `tf32` and `bf16`
 //! round the operands to 10 and 7 bits of mantissa (nearest, ties to even) and sum exact products in f32 on the tensor
-//! cores. Tiles: see [`Tile`]; [`choose`] picks one by shape. The order of summation is fixed by shape, arithmetic and
+//! cores. `gemm_FORM_bf16_group` is the largest tile by the tensor-core instruction of warpgroups (`warpgroups`), which only
+//! the image of target sm_90a has. Tiles: see [`Tile`]; [`choose`] picks one by shape. The order of summation is fixed by shape, arithmetic and
 //! tile.
 
 use cuda_std::prelude::*;
@@ -25,6 +26,8 @@ pub(in crate::kernels) mod mma;
 mod panel;
 pub(in crate::kernels) mod round;
 mod simt;
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+mod warpgroups;
 mod weight;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -57,6 +60,8 @@ type Tf32 = mma::TensorCores<mma::Tf32, 2>;
 type Tf32Tall = mma::TensorCores<mma::Tf32, 4>;
 type Bf16 = mma::TensorCores<mma::Bf16, 2>;
 type Bf16Tall = mma::TensorCores<mma::Bf16, 4>;
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+type Bf16Groups = warpgroups::Groups;
 
 /// Declares a kernel for each product's arguments, numbered 0 to 8.
 macro_rules! for_each_product {
@@ -73,7 +78,7 @@ macro_rules! for_each_product {
 /// NT and NN kernels.
 macro_rules! data_kernel {
     (
-        $name:ident $launch:ident $engine:ident $form:ident $size:ident
+        $name:ident $launch:ident $engine:ident $form:ident $size:ident [$($only:literal)?]
         ($a0:ident $b0:ident $c0:ident $x0:ident $sizes0:ident $strides0:ident 0)
         $(($a:ident $b:ident $c:ident $x:ident $sizes:ident $strides:ident $p:tt))*
     ) => {
@@ -84,6 +89,8 @@ macro_rules! data_kernel {
             shared = Plan::<$engine, $form, $size>::SHARED,
             barriers = Plan::<$engine, $form, $size>::BARRIERS,
             mmas = Plan::<$engine, $form, $size>::MMAS,
+            resident = Plan::<$engine, $form, $size>::RESIDENT,
+            $(only = $only,)?
             requires(
                 mode == BIAS || mode == ACTIVATIONS,
                 launch::numbered(
@@ -133,7 +140,7 @@ macro_rules! data_kernel {
 /// TN kernels.
 macro_rules! weight_kernel {
     (
-        $name:ident $launch:ident $engine:ident $form:ident $size:ident
+        $name:ident $launch:ident $engine:ident $form:ident $size:ident [$($only:literal)?]
         ($a0:ident $b0:ident $c0:ident $x0:ident $sizes0:ident $strides0:ident 0)
         $(($a:ident $b:ident $c:ident $x:ident $sizes:ident $strides:ident $p:tt))*
     ) => {
@@ -145,6 +152,8 @@ macro_rules! weight_kernel {
             barriers = Plan::<$engine, $form, $size>::BARRIERS,
             shuffles = Plan::<$engine, $form, $size>::SHUFFLES,
             mmas = Plan::<$engine, $form, $size>::MMAS,
+            resident = Plan::<$engine, $form, $size>::RESIDENT,
+            $(only = $only,)?
             requires(
                 splits > 0,
                 launch::numbered(
@@ -197,41 +206,44 @@ macro_rules! weight_kernel {
     };
 }
 
-for_each_product!(data_kernel gemm_nt_fp32_huge GemmNtFp32Huge Fp32 Nt Huge);
-for_each_product!(data_kernel gemm_nt_fp32_large GemmNtFp32Large Fp32 Nt Large);
-for_each_product!(data_kernel gemm_nt_fp32_medium GemmNtFp32Medium Fp32 Nt Medium);
-for_each_product!(data_kernel gemm_nt_fp32_small GemmNtFp32Small Fp32 Nt Small);
-for_each_product!(data_kernel gemm_nn_fp32_huge GemmNnFp32Huge Fp32 Nn Huge);
-for_each_product!(data_kernel gemm_nn_fp32_large GemmNnFp32Large Fp32 Nn Large);
-for_each_product!(data_kernel gemm_nn_fp32_medium GemmNnFp32Medium Fp32 Nn Medium);
-for_each_product!(data_kernel gemm_nn_fp32_small GemmNnFp32Small Fp32 Nn Small);
-for_each_product!(weight_kernel gemm_tn_fp32_huge GemmTnFp32Huge Fp32 Tn Huge);
-for_each_product!(weight_kernel gemm_tn_fp32_large GemmTnFp32Large Fp32 Tn Large);
-for_each_product!(weight_kernel gemm_tn_fp32_medium GemmTnFp32Medium Fp32 Tn Medium);
-for_each_product!(weight_kernel gemm_tn_fp32_small GemmTnFp32Small Fp32 Tn Small);
+for_each_product!(data_kernel gemm_nt_fp32_huge GemmNtFp32Huge Fp32 Nt Huge []);
+for_each_product!(data_kernel gemm_nt_fp32_large GemmNtFp32Large Fp32 Nt Large []);
+for_each_product!(data_kernel gemm_nt_fp32_medium GemmNtFp32Medium Fp32 Nt Medium []);
+for_each_product!(data_kernel gemm_nt_fp32_small GemmNtFp32Small Fp32 Nt Small []);
+for_each_product!(data_kernel gemm_nn_fp32_huge GemmNnFp32Huge Fp32 Nn Huge []);
+for_each_product!(data_kernel gemm_nn_fp32_large GemmNnFp32Large Fp32 Nn Large []);
+for_each_product!(data_kernel gemm_nn_fp32_medium GemmNnFp32Medium Fp32 Nn Medium []);
+for_each_product!(data_kernel gemm_nn_fp32_small GemmNnFp32Small Fp32 Nn Small []);
+for_each_product!(weight_kernel gemm_tn_fp32_huge GemmTnFp32Huge Fp32 Tn Huge []);
+for_each_product!(weight_kernel gemm_tn_fp32_large GemmTnFp32Large Fp32 Tn Large []);
+for_each_product!(weight_kernel gemm_tn_fp32_medium GemmTnFp32Medium Fp32 Tn Medium []);
+for_each_product!(weight_kernel gemm_tn_fp32_small GemmTnFp32Small Fp32 Tn Small []);
 
-for_each_product!(data_kernel gemm_nt_tf32_huge GemmNtTf32Huge Tf32Tall Nt Huge);
-for_each_product!(data_kernel gemm_nt_tf32_large GemmNtTf32Large Tf32Tall Nt Large);
-for_each_product!(data_kernel gemm_nt_tf32_medium GemmNtTf32Medium Tf32 Nt Medium);
-for_each_product!(data_kernel gemm_nt_tf32_small GemmNtTf32Small Tf32 Nt Small);
-for_each_product!(data_kernel gemm_nn_tf32_huge GemmNnTf32Huge Tf32Tall Nn Huge);
-for_each_product!(data_kernel gemm_nn_tf32_large GemmNnTf32Large Tf32Tall Nn Large);
-for_each_product!(data_kernel gemm_nn_tf32_medium GemmNnTf32Medium Tf32 Nn Medium);
-for_each_product!(data_kernel gemm_nn_tf32_small GemmNnTf32Small Tf32 Nn Small);
-for_each_product!(weight_kernel gemm_tn_tf32_huge GemmTnTf32Huge Tf32Tall Tn Huge);
-for_each_product!(weight_kernel gemm_tn_tf32_large GemmTnTf32Large Tf32Tall Tn Large);
-for_each_product!(weight_kernel gemm_tn_tf32_medium GemmTnTf32Medium Tf32 Tn Medium);
-for_each_product!(weight_kernel gemm_tn_tf32_small GemmTnTf32Small Tf32 Tn Small);
+for_each_product!(data_kernel gemm_nt_tf32_huge GemmNtTf32Huge Tf32Tall Nt Huge []);
+for_each_product!(data_kernel gemm_nt_tf32_large GemmNtTf32Large Tf32Tall Nt Large []);
+for_each_product!(data_kernel gemm_nt_tf32_medium GemmNtTf32Medium Tf32 Nt Medium []);
+for_each_product!(data_kernel gemm_nt_tf32_small GemmNtTf32Small Tf32 Nt Small []);
+for_each_product!(data_kernel gemm_nn_tf32_huge GemmNnTf32Huge Tf32Tall Nn Huge []);
+for_each_product!(data_kernel gemm_nn_tf32_large GemmNnTf32Large Tf32Tall Nn Large []);
+for_each_product!(data_kernel gemm_nn_tf32_medium GemmNnTf32Medium Tf32 Nn Medium []);
+for_each_product!(data_kernel gemm_nn_tf32_small GemmNnTf32Small Tf32 Nn Small []);
+for_each_product!(weight_kernel gemm_tn_tf32_huge GemmTnTf32Huge Tf32Tall Tn Huge []);
+for_each_product!(weight_kernel gemm_tn_tf32_large GemmTnTf32Large Tf32Tall Tn Large []);
+for_each_product!(weight_kernel gemm_tn_tf32_medium GemmTnTf32Medium Tf32 Tn Medium []);
+for_each_product!(weight_kernel gemm_tn_tf32_small GemmTnTf32Small Tf32 Tn Small []);
 
-for_each_product!(data_kernel gemm_nt_bf16_huge GemmNtBf16Huge Bf16Tall Nt Huge);
-for_each_product!(data_kernel gemm_nt_bf16_large GemmNtBf16Large Bf16Tall Nt Large);
-for_each_product!(data_kernel gemm_nt_bf16_medium GemmNtBf16Medium Bf16 Nt Medium);
-for_each_product!(data_kernel gemm_nt_bf16_small GemmNtBf16Small Bf16 Nt Small);
-for_each_product!(data_kernel gemm_nn_bf16_huge GemmNnBf16Huge Bf16Tall Nn Huge);
-for_each_product!(data_kernel gemm_nn_bf16_large GemmNnBf16Large Bf16Tall Nn Large);
-for_each_product!(data_kernel gemm_nn_bf16_medium GemmNnBf16Medium Bf16 Nn Medium);
-for_each_product!(data_kernel gemm_nn_bf16_small GemmNnBf16Small Bf16 Nn Small);
-for_each_product!(weight_kernel gemm_tn_bf16_huge GemmTnBf16Huge Bf16Tall Tn Huge);
-for_each_product!(weight_kernel gemm_tn_bf16_large GemmTnBf16Large Bf16Tall Tn Large);
-for_each_product!(weight_kernel gemm_tn_bf16_medium GemmTnBf16Medium Bf16 Tn Medium);
-for_each_product!(weight_kernel gemm_tn_bf16_small GemmTnBf16Small Bf16 Tn Small);
+for_each_product!(data_kernel gemm_nt_bf16_huge GemmNtBf16Huge Bf16Tall Nt Huge []);
+for_each_product!(data_kernel gemm_nt_bf16_large GemmNtBf16Large Bf16Tall Nt Large []);
+for_each_product!(data_kernel gemm_nt_bf16_medium GemmNtBf16Medium Bf16 Nt Medium []);
+for_each_product!(data_kernel gemm_nt_bf16_small GemmNtBf16Small Bf16 Nt Small []);
+for_each_product!(data_kernel gemm_nn_bf16_huge GemmNnBf16Huge Bf16Tall Nn Huge []);
+for_each_product!(data_kernel gemm_nn_bf16_large GemmNnBf16Large Bf16Tall Nn Large []);
+for_each_product!(data_kernel gemm_nn_bf16_medium GemmNnBf16Medium Bf16 Nn Medium []);
+for_each_product!(data_kernel gemm_nn_bf16_small GemmNnBf16Small Bf16 Nn Small []);
+for_each_product!(data_kernel gemm_nt_bf16_group GemmNtBf16Group Bf16Groups Nt Huge ["sm_90a"]);
+for_each_product!(data_kernel gemm_nn_bf16_group GemmNnBf16Group Bf16Groups Nn Huge ["sm_90a"]);
+for_each_product!(weight_kernel gemm_tn_bf16_group GemmTnBf16Group Bf16Groups Tn Huge ["sm_90a"]);
+for_each_product!(weight_kernel gemm_tn_bf16_huge GemmTnBf16Huge Bf16Tall Tn Huge []);
+for_each_product!(weight_kernel gemm_tn_bf16_large GemmTnBf16Large Bf16Tall Tn Large []);
+for_each_product!(weight_kernel gemm_tn_bf16_medium GemmTnBf16Medium Bf16 Tn Medium []);
+for_each_product!(weight_kernel gemm_tn_bf16_small GemmTnBf16Small Bf16 Tn Small []);

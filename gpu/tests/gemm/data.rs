@@ -144,6 +144,8 @@ all! {
     nn_bf16_large: check_few, GemmNnBf16Large, Nn, Bf16;
     nn_bf16_medium: check_few, GemmNnBf16Medium, Nn, Bf16;
     nn_bf16_small: check_few, GemmNnBf16Small, Nn, Bf16;
+    nt_bf16_group: check_all, GemmNtBf16Group, Nt, Bf16;
+    nn_bf16_group: check_all, GemmNnBf16Group, Nn, Bf16;
 }
 
 /// The order in which the emulator lets threads run does not change a bit.

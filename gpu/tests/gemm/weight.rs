@@ -134,6 +134,7 @@ all! {
     tn_bf16_large: check_few, GemmTnBf16Large, Bf16;
     tn_bf16_medium: check_few, GemmTnBf16Medium, Bf16;
     tn_bf16_small: check_few, GemmTnBf16Small, Bf16;
+    tn_bf16_group: check_all, GemmTnBf16Group, Bf16;
 }
 
 /// Contracts: what a launch must not do is refused with the relation that it breaks.

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
-use super::engine::{Engine, Form, Panels, Tile, Warps};
+use super::engine::{Engine, Form, Panels, Tile, WarpEngine, Warps};
 use super::panel::{DEPTH, Operand, Panel};
 
 /// Stages of the ring.
@@ -75,7 +75,7 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     /// Bytes of a stage: a panel of A, a panel of B.
     const STAGE: u32 = 4 * DEPTH * (Self::ROWS + Self::COLUMNS);
     /// Floats of one group's tile of C.
-    const PART: u32 = Self::ROWS * Self::COLUMNS;
+    pub(super) const PART: u32 = Self::ROWS * Self::COLUMNS;
     /// Pieces of four neighbours of the tile for each thread, at most 16.
     pub const PIECES: u32 = Self::PART / 4 / Self::THREADS;
     /// Floats of shared memory.
@@ -88,88 +88,16 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     /// when the first copies are on their way: it starts the reads that the epilogue will need.
     #[inline(always)]
     pub fn multiply<T>(work: &Work, meanwhile: impl FnOnce() -> T) -> T {
-        let shared = shared::array::<f32>(0, Self::FLOATS);
-        let steps = (work.k_end - work.k).div_ceil(DEPTH);
-        let mut ahead = 0;
-        while ahead < STAGES - 1 {
-            if ahead < steps {
-                Self::copy(work, ahead * Self::STAGE, work.k + ahead * DEPTH);
-            }
-            // A group is closed in every turn, empty or not: the wait below counts groups.
-            shared::copy_commit();
-            ahead += 1;
-        }
-        let result = meanwhile();
-
-        let warp = thread::warp();
-        let (place, group) = (warp % (Self::WARPS.m * Self::WARPS.n), warp / (Self::WARPS.m * Self::WARPS.n));
-        let (warp_m, warp_n) = (place / Self::WARPS.n, place % Self::WARPS.n);
-        let sum = work.row_sums && warp_n == 0;
-        let depth = DEPTH / Self::WARPS.k;
-        let (mut accumulator, mut sums) = (E::zero(), [0.0; 8]);
-        let (mut step, mut current, mut next) = (0, 0, (STAGES - 1) * Self::STAGE);
-        while step < steps {
-            shared::copy_wait::<{ STAGES as usize - 2 }>();
-            // Every thread's copies of this stage have landed, and no thread still reads the stage that is
-            // overwritten next.
-            thread::sync();
-            if step + STAGES - 1 < steps {
-                Self::copy(work, next, work.k + (step + STAGES - 1) * DEPTH);
-            }
-            shared::copy_commit();
-            let panels = Panels {
-                a: Self::panel_a(current),
-                b: Self::panel_b(current),
-                row: warp_m * E::ROWS,
-                column: warp_n * E::COLUMNS,
-            };
-            E::multiply::<F>(&panels, group * depth, depth, &mut accumulator, sum, &mut sums);
-            next = current;
-            current = if current == (STAGES - 1) * Self::STAGE { 0 } else { current + Self::STAGE };
-            step += 1;
-        }
-
-        shared::copy_wait::<0>();
-        thread::sync(); // the last stage has been read: the ring becomes the place of C
-        E::put::<F>(&accumulator, shared, |row, column| {
-            group * Self::PART + Self::place(warp_m * E::ROWS + row, warp_n * E::COLUMNS + column)
-        });
-        if F::ROW_SUMS && sum {
-            E::each_sum::<F>(&sums, |row, value| {
-                shared.set(Self::WARPS.k * Self::PART + group * Self::ROWS + warp_m * E::ROWS + row, value);
-            });
-        }
-        thread::sync(); // C and the row sums are complete
-        result
-    }
-
-    /// The panel of A of the stage that starts at byte `stage`.
-    #[inline(always)]
-    fn panel_a(stage: u32) -> Panel {
-        Panel { start: stage, width: Self::ROWS }
-    }
-
-    /// The panel of B.
-    #[inline(always)]
-    fn panel_b(stage: u32) -> Panel {
-        Panel { start: stage + 4 * DEPTH * Self::ROWS, width: Self::COLUMNS }
-    }
-
-    /// Starts copying one stage.
-    #[inline(always)]
-    fn copy(work: &Work, stage: u32, k: u32) {
-        work.a.copy::<F::A>(Self::panel_a(stage), Self::THREADS, k, work.k_end);
-        work.b.copy::<F::B>(Self::panel_b(stage), Self::THREADS, k, work.k_end);
+        E::tile::<F, S, T>(work, meanwhile)
     }
 
     /// Where an element of C is; columns 4 c .. 4 c + 4 are side by side. The exclusive or spreads over the banks what is
     /// written at once: four rows next to each other or two apart by two quads (tensor cores), or four rows four apart
     /// by two quads (fp32).
     #[inline(always)]
-    fn place(row: u32, column: u32) -> u32 {
+    pub(super) fn place(row: u32, column: u32) -> u32 {
         row * Self::COLUMNS + 4 * ((column / 4) ^ (2 * ((row ^ (row / 4)) % 4))) + column % 4
     }
-
     /// First row and column of tile number `tile` of a product with n columns.
     #[inline(always)]
     pub fn corner(tile: u32, n: u32) -> (u32, u32) {
@@ -242,5 +170,84 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
             group += 1;
         }
         sum
+    }
+}
+
+impl<E: WarpEngine, F: Form, S: Size> Plan<E, F, S> {
+    /// [`Plan::multiply`] where every warp reads its part of the panels.
+    #[inline(always)]
+    pub fn by_warps<T>(work: &Work, meanwhile: impl FnOnce() -> T) -> T {
+        let shared = shared::array::<f32>(0, Self::FLOATS);
+        let steps = (work.k_end - work.k).div_ceil(DEPTH);
+        let mut ahead = 0;
+        while ahead < STAGES - 1 {
+            if ahead < steps {
+                Self::copy(work, ahead * Self::STAGE, work.k + ahead * DEPTH);
+            }
+            // A group is closed in every turn, empty or not: the wait below counts groups.
+            shared::copy_commit();
+            ahead += 1;
+        }
+        let result = meanwhile();
+
+        let warp = thread::warp();
+        let (place, group) = (warp % (Self::WARPS.m * Self::WARPS.n), warp / (Self::WARPS.m * Self::WARPS.n));
+        let (warp_m, warp_n) = (place / Self::WARPS.n, place % Self::WARPS.n);
+        let sum = work.row_sums && warp_n == 0;
+        let depth = DEPTH / Self::WARPS.k;
+        let (mut accumulator, mut sums) = (E::zero(), [0.0; 8]);
+        let (mut step, mut current, mut next) = (0, 0, (STAGES - 1) * Self::STAGE);
+        while step < steps {
+            shared::copy_wait::<{ STAGES as usize - 2 }>();
+            // Every thread's copies of this stage have landed, and no thread still reads the stage that is
+            // overwritten next.
+            thread::sync();
+            if step + STAGES - 1 < steps {
+                Self::copy(work, next, work.k + (step + STAGES - 1) * DEPTH);
+            }
+            shared::copy_commit();
+            let panels = Panels {
+                a: Self::panel_a(current),
+                b: Self::panel_b(current),
+                row: warp_m * E::ROWS,
+                column: warp_n * E::COLUMNS,
+            };
+            E::multiply::<F>(&panels, group * depth, depth, &mut accumulator, sum, &mut sums);
+            next = current;
+            current = if current == (STAGES - 1) * Self::STAGE { 0 } else { current + Self::STAGE };
+            step += 1;
+        }
+
+        shared::copy_wait::<0>();
+        thread::sync(); // the last stage has been read: the ring becomes the place of C
+        E::put::<F>(&accumulator, shared, |row, column| {
+            group * Self::PART + Self::place(warp_m * E::ROWS + row, warp_n * E::COLUMNS + column)
+        });
+        if F::ROW_SUMS && sum {
+            E::each_sum::<F>(&sums, |row, value| {
+                shared.set(Self::WARPS.k * Self::PART + group * Self::ROWS + warp_m * E::ROWS + row, value);
+            });
+        }
+        thread::sync(); // C and the row sums are complete
+        result
+    }
+
+    /// The panel of A of the stage that starts at byte `stage`.
+    #[inline(always)]
+    fn panel_a(stage: u32) -> Panel {
+        Panel { start: stage, width: Self::ROWS }
+    }
+
+    /// The panel of B.
+    #[inline(always)]
+    fn panel_b(stage: u32) -> Panel {
+        Panel { start: stage + 4 * DEPTH * Self::ROWS, width: Self::COLUMNS }
+    }
+
+    /// Starts copying one stage.
+    #[inline(always)]
+    fn copy(work: &Work, stage: u32, k: u32) {
+        work.a.copy::<F::A>(Self::panel_a(stage), Self::THREADS, k, work.k_end);
+        work.b.copy::<F::B>(Self::panel_b(stage), Self::THREADS, k, work.k_end);
     }
 }

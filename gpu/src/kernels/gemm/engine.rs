@@ -1,11 +1,14 @@
-//! What multiplies the panels: the vector units in IEEE fp32, or the tensor cores.
+//! What multiplies the panels: the vector units in IEEE fp32, or the tensor cores, a warp at a time or (`warpgroups`) four.
 //!
-//! Both read the two panels of a stage and keep a warp's part of C in registers.
+//! The two of warps read the two panels of a stage and keep a warp's part of C in registers.
 //! Every loop over registers is written out by a macro: an index that the compiler cannot resolve would put the
 //! array into local memory.
 
 use cuda_std::prelude::*;
 
+#[cfg(doc)]
+use super::block::Plan;
+use super::block::{Size, Work};
 use super::panel::{AlongK, AlongRows, Order, Panel};
 
 /// Repeats a block with the index 0, 1, 2, 3.
@@ -25,6 +28,20 @@ macro_rules! unroll4 {
         }
         {
             let $i = 3usize;
+            $body
+        }
+    }};
+}
+
+/// Repeats a block with the index 0, 1, a `u32`.
+macro_rules! unroll2 {
+    ($i:ident => $body:block) => {{
+        {
+            let $i = 0u32;
+            $body
+        }
+        {
+            let $i = 1u32;
             $body
         }
     }};
@@ -122,9 +139,7 @@ pub struct Panels {
 pub type RowSums = [f32; 8];
 
 /// Arithmetic of a product.
-pub trait Engine {
-    /// A lane's part of C.
-    type Accumulator: Copy;
+pub trait Engine: Sized {
     /// Rows of C that a warp computes.
     const ROWS: u32;
     /// Columns of C that a warp computes.
@@ -133,12 +148,26 @@ pub trait Engine {
     const WARPS: [Warps; Tile::COUNT];
     /// Whether registers are left to hold what the epilogue reads while the panels are multiplied.
     const EARLY_READS: bool;
+    /// Blocks that are to share a multiprocessor; 0 leaves it to the assembler.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const RESIDENT: u32 = 0;
     /// Most tensor-core instructions in a kernel.
     #[cfg(not(target_arch = "nvptx64"))]
     const MMAS: u32;
-    /// Shuffles in [`Engine::each_sum`].
+    /// Most shuffles in a kernel with row sums.
     #[cfg(not(target_arch = "nvptx64"))]
     const SUM_SHUFFLES: u32;
+    /// Most barriers in a kernel.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const BARRIERS: u32;
+    /// Sums a block's tile, see [`Plan::multiply`].
+    fn tile<F: Form, S: Size, T>(work: &Work, meanwhile: impl FnOnce() -> T) -> T;
+}
+
+/// Arithmetic of which every warp reads its part of the panels of a stage.
+pub trait WarpEngine: Engine {
+    /// A lane's part of C.
+    type Accumulator: Copy;
     /// C = 0.
     fn zero() -> Self::Accumulator;
     /// Adds the products of summed indices `k .. k + depth` (multiples of 8), and where the form has row sums and `sum`

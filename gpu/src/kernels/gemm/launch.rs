@@ -98,8 +98,10 @@ impl<E: Engine, F: Form, S: Size> Plan<E, F, S> {
     pub const TILE: TileSize = TileSize { rows: Self::ROWS, columns: Self::COLUMNS };
     /// Bytes of shared memory.
     pub const SHARED: u32 = 4 * Self::FLOATS;
-    /// Most barriers in the kernel: one in the loop, two around the hand-over of C.
-    pub const BARRIERS: u32 = 3;
+    /// Most barriers in the kernel.
+    pub const BARRIERS: u32 = E::BARRIERS;
+    /// Blocks that are to share a multiprocessor.
+    pub const RESIDENT: u32 = E::RESIDENT;
     /// Most shuffles in the kernel.
     pub const SHUFFLES: u32 = if F::ROW_SUMS { E::SUM_SHUFFLES } else { 0 };
     /// Most tensor-core instructions in the kernel.

@@ -10,7 +10,8 @@ use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
-use super::engine::{Engine, Form, Panels, RowSums, Tile, Warps};
+use super::block::{Plan, Size, Work};
+use super::engine::{Engine, Form, Panels, RowSums, Tile, WarpEngine, Warps};
 use super::panel::{Order, Panel};
 use super::round;
 
@@ -157,7 +158,6 @@ fn multiply_sixteen<R: Rounding, F: Form, const T: usize>(
 }
 
 impl<R: Rounding, const T: usize> Engine for TensorCores<R, T> {
-    type Accumulator = Accumulator<T>;
     const ROWS: u32 = 16 * T as u32;
     const COLUMNS: u32 = 32;
     /// The two larger tiles are meant for T = 4, the smaller for T = 2.
@@ -172,6 +172,17 @@ impl<R: Rounding, const T: usize> Engine for TensorCores<R, T> {
     const MMAS: u32 = 2 * 8 * T as u32; // for each of the two sixteens of summed indices of a stage
     #[cfg(not(target_arch = "nvptx64"))]
     const SUM_SHUFFLES: u32 = 4 * T as u32;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const BARRIERS: u32 = 3; // one in the loop, two around the hand-over of C
+
+    #[inline(always)]
+    fn tile<F: Form, S: Size, V>(work: &Work, meanwhile: impl FnOnce() -> V) -> V {
+        Plan::<Self, F, S>::by_warps(work, meanwhile)
+    }
+}
+
+impl<R: Rounding, const T: usize> WarpEngine for TensorCores<R, T> {
+    type Accumulator = Accumulator<T>;
 
     #[inline(always)]
     fn zero() -> Accumulator<T> {

@@ -6,7 +6,8 @@
 
 use cuda_std::prelude::*;
 
-use super::engine::{Engine, Form, Panels, RowSums, Tile, Warps};
+use super::block::{Plan, Size, Work};
+use super::engine::{Engine, Form, Panels, RowSums, Tile, WarpEngine, Warps};
 
 /// fp32 products: every product and sum is rounded once, to nearest (fused multiply-add).
 pub struct Fp32;
@@ -19,7 +20,6 @@ fn place() -> (u32, u32) {
 }
 
 impl Engine for Fp32 {
-    type Accumulator = [[f32; 8]; 8];
     const ROWS: u32 = 64;
     const COLUMNS: u32 = 32;
     const WARPS: [Warps; Tile::COUNT] = [
@@ -33,6 +33,17 @@ impl Engine for Fp32 {
     const MMAS: u32 = 0;
     #[cfg(not(target_arch = "nvptx64"))]
     const SUM_SHUFFLES: u32 = 0;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const BARRIERS: u32 = 3; // one in the loop, two around the hand-over of C
+
+    #[inline(always)]
+    fn tile<F: Form, S: Size, T>(work: &Work, meanwhile: impl FnOnce() -> T) -> T {
+        Plan::<Self, F, S>::by_warps(work, meanwhile)
+    }
+}
+
+impl WarpEngine for Fp32 {
+    type Accumulator = [[f32; 8]; 8];
 
     #[inline(always)]
     fn zero() -> [[f32; 8]; 8] {
