@@ -9,7 +9,7 @@ use device::Bench;
 use gpu::kernels::adam_ema::hyper;
 use gpu::kernels::adam_groups::AdamGroups;
 use gpu::kernels::c51_loss::stat;
-use gpu::kernels::cql_loss::{CqlLoss, CqlLossWide};
+use gpu::kernels::cql_loss::{self, CqlLoss, CqlLossWide};
 use gpu::kernels::iql_loss::IqlLoss;
 use gpu::kernels::learner_signals::{LearnerSignals, sample};
 use gpu::kernels::step_signals::signal;
@@ -228,7 +228,11 @@ fn losses(bench: &mut Bench, config: &Config) -> Result<(), ExecError> {
             )
         }};
     }
-    if atoms <= 64 { measure!(CqlLoss, TakenQ) } else { measure!(CqlLossWide, TakenQWide) }
+    if cql_loss::is_narrow(atoms, stride as usize) {
+        measure!(CqlLoss, TakenQ)
+    } else {
+        measure!(CqlLossWide, TakenQWide)
+    }
 }
 
 fn values(bench: &mut Bench, config: &Config) -> Result<(), ExecError> {

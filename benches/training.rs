@@ -9,7 +9,7 @@ use cuda_std::Buf;
 use device::Bench;
 use gpu::kernels::adam_ema::{AdamEma, hyper};
 use gpu::kernels::bias_lrelu::{BiasGradient, BiasLrelu, LreluBackward};
-use gpu::kernels::c51_loss::{C51Loss, C51LossWide, stat};
+use gpu::kernels::c51_loss::{self, C51Loss, C51LossWide, stat};
 use gpu::kernels::dueling_q::{DuelingLogP, DuelingLogPWide, DuelingQ, DuelingQWide};
 use gpu::kernels::gradient_norm::{GradientNorm, GradientReduce, partials};
 use gpu::kernels::step_signals::{StepSignals, signal};
@@ -217,7 +217,7 @@ fn losses(bench: &mut Bench, network: &ModelShape, shape: &str) -> Result<(), Ex
             )
         }};
     }
-    if atoms <= 64 {
+    if c51_loss::is_narrow(atoms, stride as usize) {
         measure!(C51Loss, DuelingQ, DuelingLogP)
     } else {
         measure!(C51LossWide, DuelingQWide, DuelingLogPWide)

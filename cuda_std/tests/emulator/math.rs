@@ -44,6 +44,24 @@ fn exp_is_within_one_ulp() {
     assert!(math::exp(f32::NAN).is_nan());
 }
 
+/// Arguments of which `exp_down` does not make 0.
+fn kept(x: f64) -> bool {
+    (f64::from(f32::MIN_POSITIVE).ln()..=0.0).contains(&x)
+}
+
+#[test]
+fn exp_down_is_within_one_ulp_and_zero_below_the_normal_numbers() {
+    let (error, x) = worst(
+        |x| if kept(x.into()) { math::exp_down(x) } else { 1.0 },
+        |x| if kept(x) { x.exp() } else { 1.0 },
+    );
+    println!("exp_down: {error} ulp at {x}");
+    assert!(error <= 1.0, "{error} ulp at {x}");
+    let below = (f64::from(f32::MIN_POSITIVE).ln() as f32).next_down().next_down();
+    assert_eq!([0.0, below, -1e30, f32::NEG_INFINITY].map(math::exp_down), [1.0, 0.0, 0.0, 0.0]);
+    assert!([f32::NAN, -f32::NAN].iter().all(|&x| math::exp_down(x).is_nan()));
+}
+
 #[test]
 fn ln_is_within_one_ulp() {
     let (error, x) = worst(math::ln, f64::ln);

@@ -82,25 +82,6 @@ pub fn baseline<const J: usize>(logits: &In<f32>, b: Branch) -> [f32; J] {
     less_mean(value, sum, b.actions)
 }
 
-/// The same for two rows with equally many actions, side by side: the loads of a group's actions of both rows are in flight
-/// before the first is added, where one at a time would wait for memory 2 n_d times.
-#[inline(always)]
-pub fn baselines<const J: usize>(one: (&In<f32>, Branch), two: (&In<f32>, Branch)) -> ([f32; J], [f32; J]) {
-    let actions = one.1.actions;
-    let value_one = load_atoms::<J>(one.0, one.1.value, one.1.atoms);
-    let value_two = load_atoms::<J>(two.0, two.1.value, two.1.atoms);
-    let (mut sum_one, mut sum_two) = ([0.0f32; J], [0.0f32; J]);
-    let mut first = 0;
-    while first < actions {
-        let group_one = load_group(one.0, one.1, first);
-        let group_two = load_group(two.0, two.1, first);
-        sum_one = add_group(sum_one, group_one, first, actions);
-        sum_two = add_group(sum_two, group_two, first, actions);
-        first += GROUP as u32;
-    }
-    (less_mean(value_one, sum_one, actions), less_mean(value_two, sum_two, actions))
-}
-
 /// Advantages of the actions `first .. first + GROUP`; an action beyond the last is loaded as the last one, so that no
 /// load waits for a branch.
 #[inline(always)]

@@ -25,6 +25,7 @@ pub mod market_observe;
 pub mod market_step;
 pub mod n_step;
 pub mod noisy;
+pub mod octets;
 pub mod philox_fill;
 pub mod priority;
 pub mod priority_sample;

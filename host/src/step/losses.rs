@@ -1,8 +1,8 @@
 //! The losses on the heads' logits: C51, and CQL beside it.
 
 use cuda_std::Buf;
-use gpu::kernels::c51_loss::{C51Loss, C51LossWide};
-use gpu::kernels::cql_loss::{CqlLoss, CqlLossWide};
+use gpu::kernels::c51_loss::{self, C51Loss, C51LossWide};
+use gpu::kernels::cql_loss::{self, CqlLoss, CqlLossWide};
 use gpu::kernels::learner_signals::sample;
 
 use crate::error::ExecError;
@@ -37,7 +37,11 @@ pub(super) fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) 
                 )
             };
         }
-        if shape.model.atoms <= 64 { launch!(CqlLoss)? } else { launch!(CqlLossWide)? }
+        if cql_loss::is_narrow(shape.model.atoms, shape.logits) {
+            launch!(CqlLoss)?
+        } else {
+            launch!(CqlLossWide)?
+        }
     }
     macro_rules! launch {
         ($kernel:ident) => {
@@ -67,7 +71,7 @@ pub(super) fn losses<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) 
             )
         };
     }
-    if shape.model.atoms <= 64 {
+    if c51_loss::is_narrow(shape.model.atoms, shape.logits) {
         launch!(C51Loss)?
     } else {
         launch!(C51LossWide)?
