@@ -1,12 +1,13 @@
 //! What a policy made before costs: the statistic by which a leak is found.
 
 use gpu::market::{ActionLayout, LogRow, MarketTable, OrderKind, Prices, decode};
+use serde::{Deserialize, Serialize};
 
 /// Returns before costs, summed over as many backtests as are added.
 ///
 /// On a market whose simple returns are a martingale difference no policy has an expected return before costs. A mean
 /// that lies several standard errors above zero means that something was known before it happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gross {
     /// Bars.
     pub bars: u64,

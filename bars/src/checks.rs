@@ -11,6 +11,10 @@ use crate::series::{Bar, Bars};
 /// features overflows f64, and no real market is outside.
 pub const LARGEST: f64 = 1e30;
 
+/// Largest factor between a price and the close before it, and between a bar's low and its high, either way. Splits, new
+/// currencies and quotes of a flash crash stay within it; columns that were swapped and units that change do not.
+pub const LARGEST_JUMP: f64 = 1e6;
+
 /// Largest excess of open or close over high or low that `widen-range` repairs, as a fraction of the close:
 /// it covers a tick, not a spike.
 pub const WIDEN_LIMIT: f64 = 1e-3;
@@ -176,9 +180,12 @@ impl<'a> Collector<'a> {
                 }
             }
         }
-        if !self.options.repairs(Repair::Sort)
-            && let Some(&last) = self.bars.time_ms.last()
-        {
+        if self.options.repairs(Repair::Sort) {
+            self.bars.push(bar);
+            self.numbers.push(number);
+            return Ok(());
+        }
+        if let Some(&last) = self.bars.time_ms.last() {
             if bar.time_ms < last {
                 let before = format!("the row before is {}", crate::time::utc_text(last));
                 let value = crate::time::utc_text(bar.time_ms);
@@ -188,9 +195,38 @@ impl<'a> Collector<'a> {
                 return self.duplicate(number, bar);
             }
         }
+        self.append(number, bar)
+    }
+
+    /// Appends a bar in its place in time, if its prices can follow the close before.
+    fn append(&mut self, number: u64, bar: Bar) -> Result<(), BarError> {
+        if let Some(error) = self.jump(number, &bar) {
+            if !self.options.repairs(Repair::DropBadRows) {
+                return Err(error.into());
+            }
+            self.repaired.drop_row(error.problem, error.place);
+            return Ok(());
+        }
         self.bars.push(bar);
         self.numbers.push(number);
         Ok(())
+    }
+
+    /// What is wrong with a bar whose prices are out of all proportion to the close before, or to each other.
+    fn jump(&self, number: u64, bar: &Bar) -> Option<Box<RowError>> {
+        let before = self.bars.close.last().zip(self.numbers.last()).map(|(&close, &number)| {
+            (close, format!("the close before is {close} ({})", (self.place)(number)))
+        });
+        let within = (bar.low, format!("the bar's low is {}", bar.low));
+        let prices = [("open", bar.open), ("high", bar.high), ("low", bar.low), ("close", bar.close)];
+        let far = |price: f64, other: f64| (price / other).max(other / price) > LARGEST_JUMP;
+        let find = |(reference, detail): (f64, String)| {
+            let (column, price) = prices.into_iter().find(|(_, price)| far(*price, reference))?;
+            let detail =
+                format!("{detail}, and more than a factor of {LARGEST_JUMP:e} between is no market's");
+            Some(self.error(number, column, price.to_string(), Problem::Jump, detail))
+        };
+        before.and_then(find).or_else(|| find(within))
     }
 
     /// The checks within one row.
@@ -295,8 +331,7 @@ impl<'a> Collector<'a> {
                 if self.bars.time_ms.last() == Some(&bar.time_ms) {
                     self.duplicate(numbers[i], bar)?;
                 } else {
-                    self.bars.push(bar);
-                    self.numbers.push(numbers[i]);
+                    self.append(numbers[i], bar)?;
                 }
             }
         }

@@ -14,6 +14,11 @@ const MOST_EARLY: usize = 1000;
 /// Longest name of a symbol, in bytes.
 const LONGEST_NAME: usize = 64;
 
+/// Whether a symbol may be called so: pages and terminals show its name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains(char::is_control)
+}
+
 /// What was read of one symbol.
 pub(crate) struct SymbolBars {
     /// Its name in the file; none where the file has no column of symbols.
@@ -74,15 +79,16 @@ impl<'a> Collectors<'a> {
             return self.collector(None)?.push(number, row);
         };
         let symbol = match (symbol, row.as_ref()) {
-            (Some(name), _) if !name.is_empty() && name.len() <= LONGEST_NAME => name.to_owned(),
+            (Some(name), _) if is_name(name) => name.to_owned(),
             (None, Err(error)) => return self.nameless(number, error.clone()),
             (name, _) => {
                 let name = name.unwrap_or_default();
                 let (problem, detail) = match name.is_empty() {
                     true => (Problem::Missing, String::new()),
-                    false => {
-                        (Problem::OutOfRange, format!("a symbol's name has at most {LONGEST_NAME} bytes"))
-                    }
+                    false => (
+                        Problem::OutOfRange,
+                        format!("a symbol's name has at most {LONGEST_NAME} bytes and no control character"),
+                    ),
                 };
                 let error = self.error(number, column, excerpt(name.as_bytes()), problem, detail);
                 return self.nameless(number, error);

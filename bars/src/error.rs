@@ -15,6 +15,8 @@ pub enum Problem {
     NonPositivePrice,
     /// The price or volume is beyond [`crate::checks::LARGEST`] or below its inverse.
     OutOfRange,
+    /// The price is more than [`crate::checks::LARGEST_JUMP`] times the close before, or less than a like part of it.
+    Jump,
     /// high < low.
     HighBelowLow,
     /// The open or the close lies outside low..high.
@@ -42,6 +44,7 @@ impl Problem {
             Problem::NotFinite => "not finite",
             Problem::NonPositivePrice => "price is not positive",
             Problem::OutOfRange => "out of range",
+            Problem::Jump => "price jumps",
             Problem::HighBelowLow => "high below low",
             Problem::OutsideRange => "outside low..high",
             Problem::NegativeVolume => "negative volume",

@@ -60,6 +60,10 @@ pub fn load_symbols_bytes(name: &str, bytes: &[u8], options: &LoadOptions) -> Re
 fn load_source(name: &str, source: Source<'_>, options: &LoadOptions) -> Result<Vec<Symbol>, BarError> {
     let (symbols, format, file_hash) = read_source(name, source, options)?;
     let stem = || Path::new(name).file_stem().map_or(name.into(), |stem| stem.to_string_lossy().into_owned());
+    if options.symbol_column.is_none() && stem().contains(char::is_control) {
+        let message = "the symbol is called as the file, and a control character cannot be in its name: rename the file";
+        return Err(BarError::file(&name.escape_debug().to_string(), message));
+    }
     symbols
         .into_iter()
         .map(|SymbolBars { name: symbol, collected }| {

@@ -175,7 +175,10 @@ fn decode<R: ChunkReader + 'static>(
     let reader =
         builder.with_projection(mask).with_batch_size(BATCH).build().map_err(|error| wrong(&error))?;
     let table = Table { file, options, columns: &columns, names: &names, used, adjusted };
-    let (collected, unit) = table.read(reader, time, claimed)?;
+    let texts = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
+    let is_text = |column: usize| texts.contains(schema.field(column).data_type());
+    let (collected, unit) =
+        table.read(reader, time, claimed).map_err(|error| columns.with_hint(error, is_text))?;
     Ok((collected, ParquetFormat { time: time.describe(&time_type, unit), columns }))
 }
 

@@ -4,6 +4,7 @@ pub mod check;
 pub mod config;
 pub mod data;
 pub mod export;
+pub mod folds;
 pub mod inspect;
 pub mod predict;
 pub mod report;
@@ -18,7 +19,7 @@ use settings::{Config, Flat, Precision, presets};
 use tracing::{info, warn};
 
 use crate::cli::{Cli, DeviceArgs, DeviceChoice, EvalArgs, MatmulChoice, ProfileArgs, TrainArgs};
-use crate::commands::resume::Resuming;
+use crate::commands::resume::{Resuming, ResumingRun};
 use crate::cublaslt::Choice;
 use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
@@ -32,12 +33,10 @@ use crate::train::agent::{Agent, PartName};
 use crate::train::checkpoint::{Checkpoint, write_atomically};
 use crate::train::cpu::CpuAgent;
 use crate::train::gpu::GpuAgent;
-use crate::train::market::{Market, load};
 use crate::train::progress::{Progress, Show, write_line, write_result};
 use crate::train::record::{PAGE, validated};
 use crate::train::run::{Run, Tested};
 use crate::train::run_files::RunFiles;
-use crate::train::walk::{fold_name, walk_forward};
 use crate::train::world::{Loaded, World};
 use crate::{doctor, gemm};
 
@@ -52,10 +51,10 @@ pub enum Ending {
 
 /// `host train`.
 pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
-    if args.preset.as_deref() == Some("list") {
-        return write_result(&presets::list()).map(|()| Ending::Done);
-    }
-    let named = preset(args.preset.as_deref())?;
+    let named = match Chosen::of(args.preset.as_deref())? {
+        Chosen::Listed => return Ok(Ending::Done),
+        Chosen::Preset(named) => named,
+    };
     let show = args.show();
     let mut progress = Progress::new(show);
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -72,7 +71,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     }
     let preset = match (&resuming, named) {
         (Some(resuming), _) => resuming.config().clone(),
-        (None, Some(named)) => named,
+        (None, Some(named)) => *named,
         (None, None) if gpu.is_ok() => Config::gpu_preset(),
         (None, None) => Config::cpu_preset(),
     };
@@ -90,10 +89,19 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     if let Some(epochs) = args.epochs {
         config.train.epochs = epochs;
     }
-    if config.folds.walks() && resuming.is_none() {
-        return train_folds(args, config, gpu, &stop, &mut progress);
-    }
-    let loaded = Loaded::prepare(&mut config, resuming.as_ref().and_then(Resuming::walk))?;
+    let resuming = match resuming {
+        Some(Resuming::Run(run)) => Some(*run),
+        Some(Resuming::Walk(walk)) => {
+            let folds = folds::Folds { config, preset: &preset, device: &device, args, stop: &stop };
+            return folds.train(gpu, &mut progress, Some(*walk));
+        }
+        None if config.folds.walks() => {
+            let folds = folds::Folds { config, preset: &preset, device: &device, args, stop: &stop };
+            return folds.train(gpu, &mut progress, None);
+        }
+        None => None,
+    };
+    let loaded = Loaded::prepare(&mut config, resuming.as_ref().and_then(ResumingRun::walk))?;
     let world = loaded.world();
     if let Some(resuming) = &resuming {
         resuming.check_input(&config, world)?;
@@ -102,10 +110,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
         progress.line("stopped before the first epoch: nothing was written");
         return Ok(Ending::Stopped(signal));
     }
-    for key in config.without_effect(&preset) {
-        warn!(target: SEEN, "{key}");
-        write_line(&format!("warning: {key}"));
-    }
+    warn_of_keys(&config, &preset);
     progress.line(&world.text());
     if world.market().is_some() {
         progress.line(&costs(&config));
@@ -129,11 +134,19 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     let outcome = run.train(agent.as_mut(), &mut progress, resumed)?;
     let signal = stop.signal().filter(|_| outcome.stopped);
     if signal.is_some() {
-        let go_on = match &outcome.state {
-            Some(_) => format!("go on with: host train --resume {}", files.folder.display()),
-            None => "checkpoint.states = 0, so the run cannot go on".into(),
-        };
-        progress.line(&format!("stopped early; {go_on}"));
+        progress.line(&stopped_text(&files.folder, outcome.state.is_some()));
+        if files.best().is_file() {
+            progress
+                .line(&format!("the best policy so far is tested by: host eval {}", files.folder.display()));
+        } else {
+            progress.line("no epoch has ended, so there is no policy to test yet");
+        }
+    }
+    if let Some(whole) = world.walk().and_then(|_| resume::walk_of(&files.folder)) {
+        progress.line(&format!(
+            "the walk-forward of this fold goes on with: host train --resume {}",
+            whole.display()
+        ));
     }
     if show == Show::Json {
         return Ok(signal.map_or(Ending::Done, Ending::Stopped));
@@ -151,62 +164,24 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
             best.display()
         ))?;
         progress.line(&format!("page: {}", page.display()));
-    } else {
-        progress.line("no epoch has ended, so there is no policy to test yet");
     }
     Ok(signal.map_or(Ending::Done, Ending::Stopped))
 }
 
-/// `host train` with walk-forward folds.
-fn train_folds(
-    args: &TrainArgs,
-    mut config: Config,
-    gpu: OpenedGpu,
-    stop: &Stop,
-    progress: &mut Progress,
-) -> anyhow::Result<Ending> {
-    config.check_before_data(bars::FEATURES, ::gpu::market::PORTFOLIO as usize)?;
-    let symbols = load(&config.data)?;
-    // Before anything is written: a part that is too short is found here.
-    let folds = Market::folds(&config, &symbols)?;
-    if let Some(signal) = stop.signal() {
-        progress.line("stopped before the first epoch: nothing was written");
-        return Ok(Ending::Stopped(signal));
+/// What there is to say of a run that was stopped.
+fn stopped_text(folder: &Path, saved: bool) -> String {
+    match saved {
+        true => format!("stopped early; go on with: host train --resume {}", folder.display()),
+        false => "stopped early; checkpoint.states = 0, so the run cannot go on".into(),
     }
-    for symbol in &symbols {
-        progress.line(symbol.loaded.report.to_string().trim_end());
+}
+
+/// Names keys that were set and change nothing.
+fn warn_of_keys(config: &Config, preset: &Config) {
+    for key in config.without_effect(preset) {
+        warn!(target: SEEN, "{key}");
+        write_line(&format!("warning: {key}"));
     }
-    progress.line(&costs(&config));
-    let files = RunFiles::create(args.run.as_deref())?;
-    log::begin(&files.folder)?;
-    progress.line(&format!("run: {}", files.folder.display()));
-    let show = args.show();
-    let mut opened = Some(gpu);
-    let result =
-        walk_forward(&mut config, &symbols, &folds, &files, stop, progress, &mut |config, market| {
-            let gpu = match opened.take() {
-                Some(gpu) => gpu,
-                // Every fold has a GPU context of its own: the one before is gone with its agent.
-                None => open_gpu(&args.device, None)?,
-            };
-            agent(gpu, config, market.into(), &args.device, &Progress::new(show), args.profile)
-        })?;
-    let Some(result) = result else {
-        let fold = files.folder.join(fold_name(1));
-        progress.line(&format!(
-            "stopped before the first fold had a policy; that fold goes on with: host train --resume {}",
-            fold.display()
-        ));
-        return Ok(stop.signal().map_or(Ending::Done, Ending::Stopped));
-    };
-    if result.stopped {
-        progress.line(&format!("stopped early, after {} fold(s)", result.folds.len()));
-    }
-    if show != Show::Json {
-        write_result(&format!("{result}\n"))?;
-        progress.line(&format!("page: {}", files.folder.join(PAGE).display()));
-    }
-    Ok(stop.signal().filter(|_| result.stopped).map_or(Ending::Done, Ending::Stopped))
 }
 
 /// Names the bar files of a command line in the configuration, where there are any.
@@ -240,7 +215,8 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     // The policies that were compared are known where the run's metrics are.
     let metrics = path.parent().unwrap_or(Path::new(".")).join("metrics.jsonl");
     let sharpes = if args.part == PartName::Test { validated(&metrics)? } else { None };
-    let report = world.judge(agent.as_mut(), args.part, &config.report, sharpes.as_deref())?;
+    let report =
+        world.judge(agent.as_mut(), args.part, &config.report, sharpes.as_deref(), &Stop::default())?;
     let part = format!("{:?}", args.part).to_lowercase();
     if let Some(folder) = &args.csv {
         let (Some(market), Some(backtests)) = (world.market(), report.market()) else {
@@ -267,10 +243,11 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
 
 /// `host profile`.
 pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
-    if args.preset.as_deref() == Some("list") {
-        return write_result(&presets::list());
-    }
-    let base = preset(Some(args.preset.as_deref().unwrap_or(args.workload.preset())))?.unwrap_or_default();
+    let Chosen::Preset(base) = Chosen::of(Some(args.preset.as_deref().unwrap_or(args.workload.preset())))?
+    else {
+        return Ok(());
+    };
+    let base = *base.unwrap_or_default();
     let mut config = configuration(&base, args.config.as_deref(), &args.sets)?;
     if config.model.state == 0 {
         config.model.state = 80;
@@ -320,9 +297,22 @@ pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     write_result(&String::from_utf8(script)?)
 }
 
-/// The preset of that name, if one was named.
-fn preset(name: Option<&str>) -> anyhow::Result<Option<Config>> {
-    name.map(|name| Ok(presets::find(name)?.config()?)).transpose()
+/// What `--preset` asked for.
+enum Chosen {
+    /// The list of the presets, which is printed; there is nothing else to do.
+    Listed,
+    /// The preset of that name, if one was named.
+    Preset(Option<Box<Config>>),
+}
+
+impl Chosen {
+    fn of(name: Option<&str>) -> anyhow::Result<Self> {
+        match name {
+            None => Ok(Self::Preset(None)),
+            Some("list") => write_result(&presets::list()).map(|()| Self::Listed),
+            Some(name) => Ok(Self::Preset(Some(Box::new(presets::find(name)?.config()?)))),
+        }
+    }
 }
 
 fn configuration(preset: &Config, file: Option<&Path>, sets: &[String]) -> anyhow::Result<Config> {

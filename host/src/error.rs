@@ -361,7 +361,19 @@ pub fn chain(error: &anyhow::Error) -> String {
         }
         last = cause;
     }
-    text
+    printable(&text)
+}
+
+/// A text that cannot steer a terminal: file names and values from files may hold anything.
+pub fn printable(text: &str) -> String {
+    text.chars().fold(String::new(), |mut all, c| {
+        if c.is_control() && c != '\n' && c != '\t' {
+            all.extend(c.escape_default())
+        } else {
+            all.push(c)
+        }
+        all
+    })
 }
 
 #[cfg(test)]

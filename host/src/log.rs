@@ -10,8 +10,11 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer as FormatWriter;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, fmt};
 
 /// Name of the file.
@@ -38,7 +41,8 @@ pub fn init() {
         Ok(seen) => filter.add_directive(seen),
         Err(_) => filter,
     };
-    let errors = fmt::layer().with_writer(io::stderr).with_target(false).with_filter(filter);
+    let errors =
+        fmt::layer().with_writer(io::stderr).with_ansi(false).event_format(Plain).with_filter(filter);
     let file = fmt::layer().with_writer(Writer).with_target(false).with_ansi(false);
     let file = file.log_internal_errors(false).with_filter(LevelFilter::INFO);
     tracing_subscriber::registry().with(errors).with(file).init();
@@ -58,6 +62,33 @@ pub fn begin(folder: &Path) -> anyhow::Result<()> {
     }
     *log = Log::File(file);
     Ok(())
+}
+
+/// Lines as the program writes its own: `warning: ...`, without a time.
+struct Plain;
+
+impl<S, N> FormatEvent<S, N> for Plain
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: FormatWriter<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let level = match *event.metadata().level() {
+            Level::ERROR => "error",
+            Level::WARN => "warning",
+            Level::INFO => "info",
+            Level::DEBUG => "debug",
+            Level::TRACE => "trace",
+        };
+        write!(writer, "{level}: ")?;
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
 }
 
 struct Writer;

@@ -215,6 +215,11 @@ fn account(holding: &Holding, close: f64, episode: u32) -> anyhow::Result<Accoun
     if !(0.0..1.0).contains(&drawdown) {
         bail!("drawdown {drawdown}: expected 0 to below 1");
     }
+    if let (Some(entry), 0.0) = (entry, exposure) {
+        bail!(
+            "entry price {entry} with exposure 0: without a position there is no entry; give both or neither"
+        );
+    }
     let entry = entry.unwrap_or(close);
     if !(entry.is_finite() && entry > 0.0) {
         bail!("entry price {entry}: expected a positive number");

@@ -171,7 +171,7 @@ pub fn write_walk(folder: &Path) {
     }
     let chain = |track: fn(&Passed) -> &Track| Track::chained(&samples.each_ref().map(|s| track(s).clone()));
     let pooled = judged(&chain(|s| &s.strategy), &chain(|s| &s.holding));
-    let test = json!({"folds": folds, "pooled": pooled, "stopped": false});
+    let test = json!({"folds": folds, "pooled": pooled});
     std::fs::write(folder.join("test.json"), test.to_string()).unwrap();
     std::fs::write(folder.join("metrics.jsonl"), rows).unwrap();
     std::fs::write(folder.join("config.toml"), "[folds]\ncount = 2\n").unwrap();

@@ -8,7 +8,7 @@ use crate::folds::Folds;
 use crate::keys;
 use crate::mamba::Mamba;
 use crate::market::{Data, Market, Split};
-use crate::model::ModelShape;
+use crate::model::{MAX_WIDTH, ModelShape};
 use crate::parts::{
     Attention, Budgets, Confidence, Cql, Ensemble, Iql, Iqn, Parts, Probe, Spectral, Vaccine,
 };
@@ -135,7 +135,11 @@ impl Config {
         let parse = |place: &str, message: String| ConfigError::Parse { place: place.into(), message };
         let mut config = preset.clone();
         if let Some((name, text)) = file {
-            let table: toml::Table = toml::from_str(text).map_err(|e| parse(name, e.to_string()))?;
+            let table: toml::Table = toml::from_str(text).map_err(|error| {
+                let place = error.span().map(|span| line_and_column(text, span.start));
+                let place = place.map(|(line, column)| format!("{name}, line {line}, column {column}"));
+                parse(&place.unwrap_or_else(|| name.to_owned()), one_line(error.message()))
+            })?;
             keys::check(&table).map_err(|(key, message)| {
                 let line = keys::places(text).into_iter().find(|(_, place)| *place == key);
                 let place = line.map_or(name.to_owned(), |(line, _)| format!("{name}, line {line}"));
@@ -161,7 +165,7 @@ impl Config {
     fn with(&self, over: toml::Table) -> Result<Self, String> {
         let mut base = toml::Table::try_from(self).map_err(|e| e.to_string())?;
         merge(&mut base, over);
-        base.try_into().map_err(|e: toml::de::Error| e.to_string())
+        base.try_into().map_err(|e: toml::de::Error| one_line(&e.to_string()))
     }
 
     /// Checks everything that does not depend on the data, before it is loaded: with the widths that a market of
@@ -171,6 +175,11 @@ impl Config {
     /// As [`Config::check`].
     pub fn check_before_data(&self, bar_features: usize, portfolio: usize) -> Result<(), ConfigError> {
         let mut filled = self.clone();
+        let widest = (MAX_WIDTH - portfolio.min(MAX_WIDTH)) / bar_features.max(1);
+        if !(1..=widest).contains(&self.market.window) {
+            let window = self.market.window;
+            return Err(ConfigError::Invalid(format!("market.window = {window}: expected 1 to {widest}")));
+        }
         if self.model.window == 0 && self.model.bar_features == 0 && self.model.state == 0 {
             filled.model.window = self.market.window;
             filled.model.bar_features = bar_features;
@@ -243,6 +252,18 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// A parser's message, which may have several lines.
+fn one_line(message: &str) -> String {
+    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// Line and column of a byte, both from 1.
+fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
 /// `a.b.c = value` as nested tables; a value that is not TOML is taken as a string.

@@ -46,9 +46,21 @@ impl Config {
         }
         let prioritized = ["alpha", "beta_start", "beta_end", "beta_steps", "eps", "priority", "iqn_weight"]
             .contains(&name);
-        let of_a_file =
-            ["date_format", "delimiter", "header", "skip_lines", "columns", "numbers", "price", "repair"]
-                .contains(&name);
+        let of_a_file = [
+            "date_format",
+            "delimiter",
+            "header",
+            "skip_lines",
+            "columns",
+            "numbers",
+            "price",
+            "repair",
+            "gaps",
+        ]
+        .into_iter()
+        .chain(["zero_volume", "symbol_column"])
+        .any(|of_a_file| of_a_file == name);
+        let has_file = self.data.file.is_some() || !self.data.files.is_empty();
         let off = match section {
             "replay" if prioritized && !self.replay.prioritized => "replay.prioritized = false",
             "optimizer"
@@ -61,8 +73,11 @@ impl Config {
                 "there is one term on the main parameters, so nothing is shared"
             }
             "task" if name != "name" && self.task.is_market() => "task.name = \"market\"",
-            "data" if name.starts_with("synthetic") && self.data.file.is_some() => "data.file is set",
-            "data" if of_a_file && self.data.file.is_none() => "data.file is not set",
+            "data" if name.starts_with("synthetic") && has_file => match self.data.file {
+                Some(_) => "data.file is set",
+                None => "data.files is set",
+            },
+            "data" if of_a_file && !has_file => "data.file is not set",
             "checkpoint" if name == "interval_minutes" && self.checkpoint.states == 0 => {
                 "checkpoint.states = 0"
             }

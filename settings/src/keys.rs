@@ -250,7 +250,10 @@ fn fits(schema: &Value, value: &toml::Value) -> bool {
         }
         ["number"] => value.is_float() || value.is_integer(),
         ["boolean"] => value.is_bool(),
-        ["string"] => value.is_str(),
+        ["string"] => {
+            let most = schema.get("maxLength").and_then(Value::as_u64);
+            value.as_str().is_some_and(|text| most != Some(1) || text.chars().count() == 1)
+        }
         ["array"] => {
             let no_schema = Value::Object(Map::new());
             let item = schema.get("items").unwrap_or(&no_schema);
@@ -264,7 +267,7 @@ fn fits(schema: &Value, value: &toml::Value) -> bool {
 /// What a value is, in words, with the value where it is short.
 fn kind_of(value: &toml::Value) -> String {
     match value {
-        toml::Value::String(text) => format!("the text \"{text}\""),
+        toml::Value::String(text) => format!("the text {text:?}"),
         toml::Value::Integer(number) => format!("the integer {number}"),
         toml::Value::Float(number) => format!("the number {number}"),
         toml::Value::Boolean(flag) => format!("{flag}"),

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Most branches a model may have; kernels pass branch sizes by value.
 pub const MAX_BRANCHES: usize = 8;
+/// Widest state and widest layer.
+pub const MAX_WIDTH: usize = 1 << 14;
 /// Most actions in one branch.
 pub const MAX_ACTIONS: usize = 64;
 /// Most atoms of the value distribution (four per lane of a warp).
@@ -128,8 +130,8 @@ impl ModelShape {
             ("model.branch_hidden", self.branch_hidden),
         ];
         for (key, value) in positive {
-            if value == 0 || value > 1 << 14 {
-                return Err(format!("{key} = {value}: expected 1 to {}", 1 << 14));
+            if value == 0 || value > MAX_WIDTH {
+                return Err(format!("{key} = {value}: expected 1 to {MAX_WIDTH}"));
             }
         }
         let (window, features) = (self.window, self.bar_features);

@@ -1,6 +1,7 @@
 use std::fs;
 
 use gpu::action;
+use host::train::Stop;
 use host::train::agent::{Agent, PartName};
 use host::train::cpu::CpuAgent;
 use host::train::market::Market;
@@ -43,7 +44,7 @@ fn the_newest_bar_is_decided_as_a_backtest_decides_it() {
     let market = Market::of_record(&mut config, record).unwrap();
     let mut agent = CpuAgent::new(&config, World::Market(&market)).unwrap();
     agent.set_parameters(&checkpoint.online, &checkpoint.target).unwrap();
-    let row = agent.backtest(PartName::Test, 0).unwrap()[0];
+    let row = agent.backtest(PartName::Test, 0, &Stop::default()).unwrap()[0];
     let first = record.symbols[0].fold.test.start;
     assert_eq!(row.bar as usize, first + 1);
 

@@ -6,6 +6,7 @@ use backtest::Gross;
 use bars::{Bars, FEATURES, LoadOptions, Symbol, from_bars};
 use gpu::action::pack;
 use gpu::market::{LogRow, MarketError, Prices, rollout};
+use host::train::Stop;
 use host::train::agent::{Agent, PartName};
 use host::train::cpu::CpuAgent;
 use host::train::market::{Market, load};
@@ -175,7 +176,7 @@ fn with_a_frozen_policy_and_normaliser_later_bars_change_nothing_before() {
         let trade = |market: &Market| {
             // The networks as the seed makes them: one state and another get different actions.
             let mut agent = CpuAgent::new(&config, market).unwrap();
-            agent.backtest(PartName::Test, 0).unwrap()
+            agent.backtest(PartName::Test, 0, &Stop::default()).unwrap()
         };
         let rows = trade(&market);
         let first = rows[0].bar as usize - 1;

@@ -1,6 +1,6 @@
 //! Which column is what.
 
-use crate::error::{BarError, excerpt};
+use crate::error::{BarError, Problem, excerpt};
 
 /// What a column may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,26 @@ impl Role {
             _ => return None,
         })
     }
+}
+
+/// Whether columns of symbols are called so.
+fn is_symbol_name(name: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "symbol",
+        "ticker",
+        "sym",
+        "instrument",
+        "pair",
+        "asset",
+        "security",
+        "isin",
+        "contract",
+        "stock",
+        "coin",
+        "code",
+    ];
+    let plain = name.trim_matches(['\u{feff}', ' ', '\t', '"', '<', '>']).to_lowercase();
+    NAMES.contains(&plain.as_str())
 }
 
 /// Where the columns are.
@@ -170,8 +190,32 @@ impl Columns {
 
     /// Columns of the file that are not used.
     pub(crate) fn ignored(&self) -> Vec<String> {
+        self.unused().map(|i| self.names[i].clone()).collect()
+    }
+
+    fn unused(&self) -> impl Iterator<Item = usize> + '_ {
         let used = self.used();
-        (0..self.names.len()).filter(|i| !used.contains(i)).map(|i| self.names[i].clone()).collect()
+        (0..self.names.len()).filter(move |i| !used.contains(i))
+    }
+
+    /// Adds to an error that rows of several symbols in one file bring about which column may tell them apart: one that
+    /// is not used, and is called so or holds a text (`is_text`).
+    pub(crate) fn with_hint(&self, error: BarError, is_text: impl Fn(usize) -> bool) -> BarError {
+        let BarError::Row(mut row) = error else { return error };
+        if self.symbol.is_some()
+            || !matches!(row.problem, Problem::Duplicate | Problem::OutOfOrder | Problem::Jump)
+        {
+            return row.into();
+        }
+        let named = self.unused().find(|&i| is_symbol_name(&self.names[i]));
+        if let Some(column) = named.or_else(|| self.unused().find(|&i| is_text(i))) {
+            let name = excerpt(self.names[column].as_bytes());
+            let before = if row.detail.is_empty() { "" } else { "; " };
+            row.detail += &format!(
+                "{before}if column {name} says which symbol a row belongs to: --symbol-column {name}"
+            );
+        }
+        row.into()
     }
 
     /// Indices of all used columns.

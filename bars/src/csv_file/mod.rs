@@ -47,7 +47,8 @@ pub(crate) fn read(
     let table = Table::open(file, source, options, &head)?;
     let (numbers, time, records) = table.find_formats(options)?;
     let mut times = TimeReader::new(time.clone());
-    let collected = table.read_rows(options, numbers, &mut times, records)?;
+    let collected = table.read_rows(options, numbers, &mut times, records);
+    let collected = collected.map_err(|error| table.columns.with_hint(error, |i| table.is_text(&head, i)))?;
     let format = CsvFormat {
         delimiter: char::from(table.delimiter),
         header: table.header,
@@ -123,6 +124,15 @@ impl<'a> Table<'a> {
             return Err(BarError::option("price", "adjusted", expected));
         }
         Ok(Self { file, source, skip_lines: options.skip_lines, delimiter, header, columns })
+    }
+
+    /// Whether the first data row has letters in a column.
+    fn is_text(&self, head: &[u8], column: usize) -> bool {
+        let mut records = builder(self.delimiter).from_reader(head).into_byte_records();
+        let first = records.nth(usize::from(self.header)).and_then(Result::ok);
+        first.is_some_and(|record| {
+            record.get(column).is_some_and(|field| field.iter().any(u8::is_ascii_alphabetic))
+        })
     }
 
     /// First pass: the formats that fit all rows, and how many records there are.

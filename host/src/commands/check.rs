@@ -18,7 +18,7 @@ use self::lines::lines;
 use crate::commands::data::CheckArgs;
 use crate::error::chain;
 use crate::room::size;
-use crate::train::market::{Market, load_options};
+use crate::train::market::{Market, by_key, load_options};
 use crate::train::progress::{write_line, write_result};
 
 /// Bytes from which on a file is announced.
@@ -43,7 +43,7 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<()> {
             Findings { refusal, report: Some(report), text, problems: vec![], remedy: None }
         }
         // No row can be looked at: there is nothing to find out beside the error.
-        Err(error @ (BarError::Io { .. } | BarError::Option { .. })) => return Err(error.into()),
+        Err(error @ (BarError::Io { .. } | BarError::Option { .. })) => return Err(by_key(error).into()),
         Err(error) => refused(&args.file, &mut config, &options, &error)?,
     };
     let accepted = findings.refusal.is_none();
@@ -347,7 +347,7 @@ impl Findings {
             writeln!(out, "\nWith that:\n")?;
             write!(out, "{}", self.text)?;
             match &remedy.refusal {
-                None => writeln!(out, "  verdict     `train` would use this file")?,
+                None => writeln!(out, "  verdict     with that `train` would use this file, without it not")?,
                 Some(refusal) => writeln!(out, "  verdict     refused even so: {refusal}")?,
             }
         } else {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use settings::{keys, presets};
+use settings::keys;
 
-use crate::commands::{configuration, preset};
+use crate::commands::{Chosen, configuration};
 use crate::train::progress::write_result;
 
 /// `config`.
@@ -27,10 +27,7 @@ pub struct ConfigArgs {
 
 /// `host config`.
 pub fn run(args: &ConfigArgs) -> anyhow::Result<()> {
-    if args.preset.as_deref() == Some("list") {
-        return write_result(&presets::list());
-    }
-    let base = preset(args.preset.as_deref())?.unwrap_or_default();
-    let config = configuration(&base, args.config.as_deref(), &args.sets)?;
+    let Chosen::Preset(base) = Chosen::of(args.preset.as_deref())? else { return Ok(()) };
+    let config = configuration(&base.unwrap_or_default(), args.config.as_deref(), &args.sets)?;
     write_result(&if args.plain { config.to_toml() } else { keys::commented(&config) })
 }

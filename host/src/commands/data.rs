@@ -11,7 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use settings::Config;
 
 use crate::commands::{check, configuration};
-use crate::train::market::load_options;
+use crate::train::market::{by_key, load_options};
 use crate::train::progress::write_result;
 
 /// What to do with a bar file.
@@ -122,7 +122,7 @@ pub fn run(command: &DataCommand) -> anyhow::Result<()> {
 fn convert(args: &ConvertArgs) -> anyhow::Result<()> {
     let format = FileFormat::of(&args.output)?;
     let config = args.read.configuration(&args.input)?;
-    let loaded = bars::load(Path::new(&args.input), &load_options(&config.data)?)?;
+    let loaded = bars::load(Path::new(&args.input), &load_options(&config.data)?).map_err(by_key)?;
     write_bars(&loaded.bars, format, &args.output)?;
     let report = &loaded.report;
     let mut text = format!("{}: {} bars of {}\n", args.output.display(), report.bars, args.input);
@@ -145,6 +145,7 @@ fn synth(args: &SynthArgs) -> anyhow::Result<()> {
         KindChoice::Regimes => Kind::Regimes,
         KindChoice::Martingale => Kind::Martingale,
     };
+    // Here the option is called as in the crate.
     let made = Synthetic { seed: args.seed, bars: args.bars, kind }.generate()?;
     write_bars(&made, format, &args.output)?;
     write_result(&format!("{}: {} bars, seed {}\n", args.output.display(), made.len(), args.seed))

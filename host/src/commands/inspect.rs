@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-use settings::Flat;
+use settings::{Config, Flat};
 
-use crate::train::checkpoint::Checkpoint;
+use crate::train::checkpoint::{Checkpoint, Provenance};
 use crate::train::market::{MarketRecord, Walk};
 use crate::train::progress::write_result;
 use crate::train::world::Evaluation;
@@ -36,9 +37,8 @@ pub fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let file = path.display().to_string();
     let history = history(&path)?;
     if args.json {
-        let mut value = as_json(&file, &checkpoint, checksum.as_deref())?;
-        value["history"] = history.into();
-        return write_result(&format!("{}\n", serde_json::to_string_pretty(&value)?));
+        let inspected = Inspected::of(&file, &checkpoint, checksum.as_deref(), history);
+        return write_result(&format!("{}\n", serde_json::to_string_pretty(&inspected)?));
     }
     write_result(&(as_text(&file, &checkpoint, checksum.as_deref())? + &history_text(&history)))
 }
@@ -106,24 +106,40 @@ fn history_text(rows: &[Value]) -> String {
     text
 }
 
-fn as_json(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> anyhow::Result<Value> {
-    let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
-    let parts: Map<String, Value> =
-        flat.counts().into_iter().map(|(part, count)| (part.to_owned(), count.into())).collect();
-    let tensors: Vec<Value> = checkpoint
-        .tensors()
-        .into_iter()
-        .map(|(name, t)| json!({ "name": name, "shape": t.shape, "parameters": t.values.len() }))
-        .collect();
-    Ok(json!({
-        "file": file,
-        "checksum": checksum,
-        "provenance": checkpoint.provenance,
-        "market": checkpoint.market,
-        "parameters": { "total": flat.count(), "parts": parts },
-        "tensors": tensors,
-        "config": checkpoint.config,
-    }))
+/// Everything of a checkpoint for programs. Not a [`Value`], which would show f32 numbers with the digits of f64.
+#[derive(Serialize)]
+struct Inspected<'a> {
+    file: &'a str,
+    checksum: Option<&'a str>,
+    provenance: &'a Provenance,
+    market: Option<&'a MarketRecord>,
+    parameters: Value,
+    tensors: Vec<Value>,
+    config: &'a Config,
+    history: Vec<Value>,
+}
+
+impl<'a> Inspected<'a> {
+    fn of(file: &'a str, checkpoint: &'a Checkpoint, checksum: Option<&'a str>, history: Vec<Value>) -> Self {
+        let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
+        let parts: Map<String, Value> =
+            flat.counts().into_iter().map(|(part, count)| (part.to_owned(), count.into())).collect();
+        let tensors = checkpoint
+            .tensors()
+            .into_iter()
+            .map(|(name, t)| json!({ "name": name, "shape": t.shape, "parameters": t.values.len() }))
+            .collect();
+        Self {
+            file,
+            checksum,
+            provenance: &checkpoint.provenance,
+            market: checkpoint.market.as_ref(),
+            parameters: json!({ "total": flat.count(), "parts": parts }),
+            tensors,
+            config: &checkpoint.config,
+            history,
+        }
+    }
 }
 
 /// The bars of a market, and their parts.

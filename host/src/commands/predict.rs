@@ -31,8 +31,8 @@ pub struct PredictArgs {
     /// Position held now, as a fraction of the equity, negative when short.
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
     pub exposure: f64,
-    /// Average entry price of the position, in the file's prices; the newest close when absent.
-    #[arg(long, value_name = "PRICE")]
+    /// Average entry price of the position that --exposure says, in the file's prices; the newest close when absent.
+    #[arg(long, value_name = "PRICE", requires = "exposure")]
     pub entry: Option<f64>,
     /// Bars since the last trade.
     #[arg(long, value_name = "BARS", default_value_t = 0)]

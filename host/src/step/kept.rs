@@ -3,13 +3,14 @@
 
 use gpu::kernels::confidence_loss::state as head;
 use gpu::kernels::iql_derive::state as values;
+use serde::{Deserialize, Serialize};
 
 use crate::error::ExecError;
 use crate::exec::Memory;
 use crate::step::buffers::StepBuffers;
 
 /// Words of both; empty where a part is off.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// Averages of the gap and of |V_high|, 1 once they have started, epsilon, v_min, v_max.
     pub iql: Vec<f32>,

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use gpu::market::LogRow;
 use gpu::task::Finished;
+use serde::{Deserialize, Serialize};
 
 use crate::cublaslt::cache::PlanTable;
 use crate::step::Kept;
@@ -34,7 +35,7 @@ impl PartName {
 }
 
 /// Networks and optimizer of an agent, with which another fold may go on.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Learned {
     /// Online parameters, flat.
     pub online: Vec<f32>,
@@ -167,14 +168,15 @@ pub trait Agent {
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> anyhow::Result<Vec<StepRow>>;
     /// One greedy pass over a symbol's bars of a part; one row per bar, ended early by ruin. An error where the agent
-    /// learns a control task.
-    fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>>;
+    /// learns a control task; [`Stopped`](crate::train::Stopped) when a stop was asked for, with the agent as it was.
+    fn backtest(&mut self, part: PartName, symbol: usize, stop: &Stop) -> anyhow::Result<Vec<LogRow>>;
     /// One pass for each of the market's symbols.
-    fn passes(&mut self, part: PartName, symbols: usize) -> anyhow::Result<Vec<Vec<LogRow>>> {
-        (0..symbols).map(|symbol| self.backtest(part, symbol)).collect()
+    fn passes(&mut self, part: PartName, symbols: usize, stop: &Stop) -> anyhow::Result<Vec<Vec<LogRow>>> {
+        (0..symbols).map(|symbol| self.backtest(part, symbol, stop)).collect()
     }
-    /// Greedy episodes of a control task, whose starts are a function of `seed`. An error where the agent learns the market.
-    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>>;
+    /// Greedy episodes of a control task, whose starts are a function of `seed`. An error where the agent learns the market,
+    /// and as for [`Agent::backtest`].
+    fn episodes(&mut self, seed: u64, stop: &Stop) -> anyhow::Result<Vec<Finished>>;
     /// Networks and optimizer as they are.
     fn learned(&mut self) -> anyhow::Result<Learned>;
     /// Goes on with the networks and the optimizer of an agent of the same kind.

@@ -7,7 +7,7 @@ use std::fmt;
 use backtest::{Gross, Track};
 use bars::synthetic::Kind;
 use gpu::market::LogRow;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use settings::Data;
 
 use crate::train::agent::PartName;
@@ -15,7 +15,7 @@ use crate::train::market::{Market, synthetic};
 use crate::train::oracle::{Oracle, sharpe};
 
 /// What is known of a policy on a synthetic market, over one test part or several.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Control {
     kind: Kind,
     gross: Gross,

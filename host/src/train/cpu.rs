@@ -303,10 +303,11 @@ impl Agent for CpuAgent<'_> {
         Ok(rows)
     }
 
-    fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>> {
+    fn backtest(&mut self, part: PartName, symbol: usize, stop: &Stop) -> anyhow::Result<Vec<LogRow>> {
         let market = self.world.market().context("a control task has no backtest")?;
         let (learner, part) = (&self.learner, market.symbol_part(part, symbol));
         rollout(&market.params, &market.table, part, |state| {
+            stop.check().map_err(anyhow::Error::from)?;
             let greedy = learner.act(state).map_err(anyhow::Error::from)?.greedy;
             let actions: Vec<usize> = greedy.iter().map(|&a| a as usize).collect();
             Ok(action::pack(&actions))
@@ -314,10 +315,11 @@ impl Agent for CpuAgent<'_> {
         .map_err(|error: BacktestError| error.0)
     }
 
-    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>> {
+    fn episodes(&mut self, seed: u64, stop: &Stop) -> anyhow::Result<Vec<Finished>> {
         let task = self.world.task().context("the market has no episodes to evaluate")?;
         let branches = self.config.model.branches.len();
         episodes(&task, seed, |states| {
+            stop.check()?;
             let greedy = self.learner.act(states)?.greedy;
             let pack = |row: &[u32]| action::pack(&row.iter().map(|&a| a as usize).collect::<Vec<_>>());
             Ok(greedy.chunks_exact(branches).map(pack).collect())

@@ -427,7 +427,7 @@ impl Agent for GpuAgent {
         Ok(rows)
     }
 
-    fn backtest(&mut self, part: PartName, symbol: usize) -> anyhow::Result<Vec<LogRow>> {
+    fn backtest(&mut self, part: PartName, symbol: usize, stop: &Stop) -> anyhow::Result<Vec<LogRow>> {
         let backtest = self.backtests.iter().find(|b| b.part == part).context("no backtest of this part")?;
         let pass = backtest.symbols.get(symbol).with_context(|| format!("no symbol number {symbol}"))?;
         let collector = backtest.collector;
@@ -436,6 +436,7 @@ impl Agent for GpuAgent {
         market.begin_at(&mut self.exec, &pass.params, pass.start)?;
         collector.record_first(&mut self.exec, &self.shape)?;
         for _ in 0..pass.bars {
+            stop.check()?;
             backtest.graph.replay(&mut self.exec)?;
         }
         let log = self.exec.download(market.log)?;
@@ -447,8 +448,12 @@ impl Agent for GpuAgent {
         Ok(rows)
     }
 
-    fn episodes(&mut self, seed: u64) -> anyhow::Result<Vec<Finished>> {
-        self.greedy.as_ref().context("the market has no episodes to evaluate")?.run(&mut self.exec, seed)
+    fn episodes(&mut self, seed: u64, stop: &Stop) -> anyhow::Result<Vec<Finished>> {
+        self.greedy.as_ref().context("the market has no episodes to evaluate")?.run(
+            &mut self.exec,
+            seed,
+            stop,
+        )
     }
 
     fn learned(&mut self) -> anyhow::Result<Learned> {

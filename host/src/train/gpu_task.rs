@@ -8,6 +8,7 @@ use settings::{Config, Precision};
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
 use crate::step::{Collector, CollectorInput, EnvironmentInput, Environments, Matmul, Replay, StepShape};
+use crate::train::Stop;
 use crate::train::task::TaskRun;
 
 /// Graph launches between two looks at whether all episodes have ended.
@@ -56,7 +57,7 @@ impl GreedyEpisodes {
     }
 
     /// One episode of every environment, with the starts of `seed`.
-    pub fn run(&self, exec: &mut CudaExec, seed: u64) -> anyhow::Result<Vec<Finished>> {
+    pub fn run(&self, exec: &mut CudaExec, seed: u64, stop: &Stop) -> anyhow::Result<Vec<Finished>> {
         let Environments::Task(task) = self.collector.environment else {
             bail!("the evaluation's environments are not a task's");
         };
@@ -65,6 +66,7 @@ impl GreedyEpisodes {
         self.collector.record_first(exec, &self.shape)?;
         let mut done = 0;
         while done < self.limit {
+            stop.check()?;
             let chunk = CHUNK.min(self.limit - done);
             for _ in 0..chunk {
                 self.graph.replay(exec)?;

@@ -14,7 +14,7 @@ use bars::{
 use settings::{Config, Scheme};
 
 use crate::train::agent::PartName;
-pub use load::{load, load_options, synthetic};
+pub use load::{by_key, load, load_options, synthetic};
 pub use record::{MarketRecord, SymbolRecord, Walk};
 pub use results::{PartResult, SymbolResult, Tracks};
 
@@ -112,14 +112,7 @@ impl Market {
             options.split.embargo = config.folds.embargo;
         }
         let (data, fitted, summaries) = bars::prepare_symbols(symbols, folds, &options)?;
-        let records = symbols.iter().zip(folds).map(|(symbol, fold)| SymbolRecord {
-            name: symbol.name.clone(),
-            source: symbol.loaded.report.file.clone(),
-            bars_hash: hash_of(&symbol.loaded),
-            bars: symbol.loaded.bars.len(),
-            fold: fold.clone(),
-        });
-        let record = MarketRecord { fitted, symbols: records.collect(), walk };
+        let record = MarketRecord { fitted, symbols: Self::symbol_records(symbols, folds), walk };
         let text = symbols.iter().zip(&summaries);
         let text = text.map(|(symbol, summary)| format!("{}{summary}", symbol.loaded.report)).collect();
         let summary = match summaries.as_slice() {
@@ -127,6 +120,18 @@ impl Market {
             all => all.iter().zip(symbols).map(|(s, symbol)| format!("{}\n{s}", symbol.name)).collect(),
         };
         Ok(Self { text, summary, ..Self::assemble(config, symbols, data, record)? })
+    }
+
+    /// What is kept of symbols and of the parts of their bars.
+    pub fn symbol_records(symbols: &[Symbol], folds: &[Fold]) -> Vec<SymbolRecord> {
+        let record = |(symbol, fold): (&Symbol, &Fold)| SymbolRecord {
+            name: symbol.name.clone(),
+            source: symbol.loaded.report.file.clone(),
+            bars_hash: hash_of(&symbol.loaded),
+            bars: symbol.loaded.bars.len(),
+            fold: fold.clone(),
+        };
+        symbols.iter().zip(folds).map(record).collect()
     }
 
     /// The market of a checkpoint: the same bars, the fitted numbers as they were.

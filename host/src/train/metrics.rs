@@ -35,6 +35,26 @@ pub struct Mark {
     pub hash: String,
 }
 
+impl Mark {
+    /// Of a file as it is.
+    ///
+    /// # Errors
+    /// What keeps it from being read.
+    pub fn of(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display();
+        let mut file = File::open(path).with_context(|| format!("opening {name}"))?;
+        let (mut hash, mut bytes, mut buffer) = (Fnv64::default(), 0, vec![0; 1 << 16]);
+        loop {
+            let count = file.read(&mut buffer).with_context(|| format!("reading {name}"))?;
+            if count == 0 {
+                return Ok(Self { bytes, hash: format!("{:016x}", hash.finish()) });
+            }
+            hash.update(&buffer[..count]);
+            bytes += count as u64;
+        }
+    }
+}
+
 /// A row: what kind it is, and its fields beside it.
 #[derive(Serialize)]
 pub struct Row<'a, T: Serialize> {

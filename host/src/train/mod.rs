@@ -19,6 +19,7 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod run_files;
+pub mod same;
 pub mod saves;
 pub mod task;
 pub mod tensor_file;
@@ -30,6 +31,25 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
+
+/// What was under way was left undone, because a stop was asked for. What it would have come to is made by whoever goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped before it was done")]
+pub struct Stopped;
+
+impl Stopped {
+    /// What something came to, or none if it was left undone.
+    ///
+    /// # Errors
+    /// Any other error.
+    pub fn none<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.is::<Stopped>() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// A wish to stop, from Ctrl-C, a signal or a test. The loop looks at it between steps, saves, and ends.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +64,14 @@ impl Stop {
     /// The signal that asked first.
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+    }
+
+    /// For what may be left undone.
+    ///
+    /// # Errors
+    /// [`Stopped`] if somebody asked.
+    pub fn check(&self) -> Result<(), Stopped> {
+        if self.asked() { Err(Stopped) } else { Ok(()) }
     }
 
     /// Asks as a signal does; false if somebody had asked before.

@@ -46,6 +46,11 @@ impl Position {
         Self { epoch: 1, ..Self::default() }
     }
 
+    /// Where that is, in words.
+    pub fn text(&self) -> String {
+        format!("epoch {}, {} of its training steps done, {} in all", self.epoch, self.trained, self.step)
+    }
+
     /// Whether a run of this configuration can stand here.
     ///
     /// # Errors

@@ -12,7 +12,6 @@ use serde::Serialize;
 use settings::Config;
 use tracing::info;
 
-use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, StepRow};
 use crate::train::checkpoint::{Checkpoint, Provenance};
 use crate::train::control::Control;
@@ -26,6 +25,7 @@ use crate::train::run_files::{RunFiles, remove};
 use crate::train::saves::{Origin, SavedRun, Saver};
 use crate::train::task::TaskReport;
 use crate::train::world::{Evaluation, World};
+use crate::train::{Stop, Stopped};
 
 /// Where a score stands among others: one that is undefined, of a policy that did nothing, between a gain and a loss.
 fn rank(score: Option<f64>) -> f64 {
@@ -78,11 +78,11 @@ struct ProfileRow<'a> {
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The best policy's test; none before an epoch has ended.
+    /// The best policy's test; none of a run that was stopped.
     pub best: Option<Tested>,
     /// Networks and optimizer behind the last training step, where another fold goes on with them.
     pub learned: Option<Learned>,
-    /// Whether it was stopped before the last epoch.
+    /// Whether it was stopped before the best policy was tested. Then nothing says how the run ended: the state goes on.
     pub stopped: bool,
     /// The state it goes on from, where states are saved.
     pub state: Option<PathBuf>,
@@ -148,7 +148,6 @@ impl Run<'_> {
             self.epoch(agent, progress, &mut run).map_err(|error| self.explain(error, &run.position))?;
         }
         progress.end();
-        let stopped = run.position.epoch <= self.config.train.epochs;
         if run.saver.is_on() {
             // Before the test, which changes the agent's parameters.
             self.save(agent, progress, &mut run)?;
@@ -156,13 +155,21 @@ impl Run<'_> {
         }
         let state = run.saver.is_on().then(|| run.saver.latest());
         let learned = if self.config.folds.warm_start { Some(agent.learned()?) } else { None };
-        let best = run.best.take().map(|best| self.test(agent, progress, &mut run, &best)).transpose()?;
+        let best = match run.best.take() {
+            Some(best) if !self.stop.asked() => Stopped::none(self.test(agent, progress, &mut run, &best))?,
+            _ => None,
+        };
         run.metrics.end_events()?;
-        write_page(&self.files.folder)?;
-        Ok(Outcome { best, learned, stopped, state })
+        if best.is_some() {
+            write_page(&self.files.folder)?;
+        }
+        Ok(Outcome { stopped: best.is_none(), best, learned, state })
     }
 
     /// Tests the best policy, of a control task the last one too, and writes what came out.
+    ///
+    /// # Errors
+    /// [`Stopped`] among others: a test takes minutes where there are millions of bars.
     fn test(
         &self,
         agent: &mut dyn Agent,
@@ -177,7 +184,9 @@ impl Run<'_> {
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
         let sharpes = validated(&self.files.metrics())?;
-        let test = self.world.judge(agent, PartName::Test, &self.config.report, sharpes.as_deref())?;
+        let keys = &self.config.report;
+        let test = self.world.judge(agent, PartName::Test, keys, sharpes.as_deref(), &self.stop)?;
+        self.stop.check()?;
         run.metrics.tell(progress, "test", &test)?;
         if let Some(last) = &last {
             run.metrics.tell(progress, "test_last", last)?;
@@ -214,7 +223,7 @@ impl Run<'_> {
         let (last, _) = Checkpoint::of_bytes(&self.files.last().display().to_string(), bytes)?;
         agent.set_parameters(&last.online, &last.target)?;
         agent.set_kept(&last.kept)?;
-        self.world.evaluate(agent, PartName::Test, 0)
+        self.world.evaluate(agent, PartName::Test, 0, &self.stop)
     }
 
     /// The fold of a walk-forward that the run is, if any.
@@ -292,7 +301,7 @@ impl Run<'_> {
             best_score: run.best.as_ref().and_then(|best| best.provenance.score),
             agent: agent.save_state().context("copying the state of the run")?,
         };
-        if let Err(error) = run.saver.save(saved) {
+        if let Err(error) = run.saver.save(saved.parts()?) {
             progress.line(&format!("warning: {error:#}"));
         }
         info!(epoch = run.position.epoch, step = run.position.step, "state copied in {:?}", begun.elapsed());
@@ -331,8 +340,10 @@ impl Run<'_> {
         if self.stop.asked() {
             return Ok(());
         }
+        let report = self.world.evaluate(agent, PartName::Validation, epoch as u64, &self.stop);
+        // Left undone, it is done again from where the last step stands.
+        let Some(report) = Stopped::none(report)? else { return Ok(()) };
         run.position.adapt_epsilon(config.iql.adaptive_epsilon);
-        let report = self.world.evaluate(agent, PartName::Validation, epoch as u64)?;
         let score = report.score();
         let sensitivity = agent.sensitivity()?;
         if !sensitivity.is_empty() {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use settings::Config;
 
 use crate::log;
-use crate::train::files::{lock, write_atomically};
+use crate::train::files::{TEMPORARY, lock, write_atomically};
 use crate::train::record::PAGE;
 use crate::train::saves::FOLDER;
 
@@ -56,6 +56,28 @@ impl RunFiles {
         Ok(Self { folder: folder.to_path_buf(), _lock: Arc::new(lock(folder)?) })
     }
 
+    /// The folder of a fold that is trained anew, without what a program left in it that was killed before it had saved
+    /// a state. Files that are not a run's stay.
+    ///
+    /// # Errors
+    /// As for [`Self::create`]; what cannot be removed.
+    pub fn anew(folder: &Path) -> anyhow::Result<Self> {
+        if folder.is_dir() {
+            let _lock = lock(folder)?;
+            let reading = || format!("reading {}", folder.display());
+            for entry in fs::read_dir(folder).with_context(reading)? {
+                let path = entry.with_context(reading)?.path();
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                if name == FOLDER {
+                    fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+                } else if is_own(&name) {
+                    remove(&path)?;
+                }
+            }
+        }
+        Self::create(Some(folder))
+    }
+
     /// The policy with the best validation score.
     pub fn best(&self) -> PathBuf {
         self.folder.join("best.safetensors")
@@ -78,7 +100,7 @@ impl RunFiles {
 
     /// A row for each step, epoch and result.
     pub fn metrics(&self) -> PathBuf {
-        self.folder.join(OWN_FILES[0])
+        metrics_of(&self.folder)
     }
 
     /// Writes the resolved configuration, behind a comment that says what ran where.
@@ -113,6 +135,18 @@ const OWN_FILES: [&str; 7] = [
 
 /// What a run writes at its end.
 const RESULTS: [&str; 4] = ["test.json", "test-bars.csv", "test-trades.csv", PAGE];
+
+/// The metrics in a run's folder.
+pub fn metrics_of(folder: &Path) -> PathBuf {
+    folder.join(OWN_FILES[0])
+}
+
+/// Whether a run writes a file of this name, or began to.
+fn is_own(name: &str) -> bool {
+    let name = name.strip_suffix(TEMPORARY).and_then(|name| name.strip_suffix('.')).unwrap_or(name);
+    let of_an_epoch = || name.strip_prefix("epoch-")?.strip_suffix(".safetensors")?.parse::<usize>().ok();
+    OWN_FILES.contains(&name) || RESULTS.contains(&name) || of_an_epoch().is_some()
+}
 
 /// Removes a file that may be there.
 ///

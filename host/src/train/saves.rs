@@ -91,16 +91,40 @@ pub struct SavedRun {
     pub agent: Tensors,
 }
 
+/// What a file in the folder `state` holds: a run, or a walk-forward.
+pub trait State: Sized {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// Says the file and what is wrong with it.
+    fn read(path: &Path) -> anyhow::Result<Self>;
+    /// Where it stands, in a few words.
+    fn place(&self) -> String;
+}
+
+/// What a state's file is made of: metadata and tensors.
+pub type Parts = (BTreeMap<String, String>, Tensors);
+
 /// Names in a state: the policies' files, the best one's score with every bit.
 const POLICIES: [&str; 2] = ["file.best", "file.last"];
 const SCORE: &str = "loop.best_score";
+
+impl State for SavedRun {
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        Self::read_unnamed(path).with_context(|| format!("the saved state {}", path.display()))
+    }
+
+    fn place(&self) -> String {
+        format!("epoch {}, step {}", self.position.epoch, self.position.step)
+    }
+}
 
 impl SavedRun {
     /// Metadata and tensors of the file.
     ///
     /// # Errors
     /// A text that JSON cannot hold.
-    pub fn parts(self) -> anyhow::Result<(BTreeMap<String, String>, Tensors)> {
+    pub fn parts(self) -> anyhow::Result<Parts> {
         let mut metadata = BTreeMap::from([
             ("format".to_string(), FORMAT.to_string()),
             ("config".to_string(), self.config.to_toml()),
@@ -120,25 +144,10 @@ impl SavedRun {
         Ok((metadata, tensors))
     }
 
-    /// Reads a state.
-    ///
-    /// # Errors
-    /// Says the file and what is wrong with it.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        Self::read_unnamed(path).with_context(|| format!("the saved state {}", path.display()))
-    }
-
     fn read_unnamed(path: &Path) -> anyhow::Result<Self> {
         let (metadata, mut tensors) = tensor_file::read(path)?;
-        let entry = |key: &str| {
-            metadata.get(key).with_context(|| format!("it has no `{key}`: it is not a state of a run"))
-        };
-        let format = entry("format")?;
-        if format != FORMAT {
-            bail!("it has format `{format}`, this program reads `{FORMAT}`");
-        }
-        let config = Config::layered(&Config::default(), Some(("its configuration", entry("config")?)), &[])?;
-        config.check().context("its configuration")?;
+        let entry = |key: &str| entry(&metadata, key);
+        let config = config_of(&metadata, FORMAT)?;
         let position = Position::of(entry("position")?, &mut tensors)?;
         position.check(&config)?;
         let mut policy = |name: &str| -> anyhow::Result<Option<Vec<u8>>> {
@@ -173,6 +182,51 @@ impl SavedRun {
     }
 }
 
+/// An entry of a state's metadata.
+///
+/// # Errors
+/// If it is not there.
+pub fn entry<'m>(metadata: &'m BTreeMap<String, String>, key: &str) -> anyhow::Result<&'m str> {
+    let value = metadata.get(key);
+    value.map(String::as_str).with_context(|| format!("it has no `{key}`: it is not a state of a run"))
+}
+
+/// The configuration of a state of a format.
+///
+/// # Errors
+/// Another format, a configuration that is none.
+pub fn config_of(metadata: &BTreeMap<String, String>, expected: &str) -> anyhow::Result<Config> {
+    let format = entry(metadata, "format")?;
+    if format != expected {
+        bail!("it has format `{format}`, this program reads `{expected}`");
+    }
+    let text = ("its configuration", entry(metadata, "config")?);
+    let config = Config::layered(&Config::default(), Some(text), &[])?;
+    config.check().context("its configuration")?;
+    Ok(config)
+}
+
+/// Whether a run's folder holds saved states, be they whole or not.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn any(run: &Path) -> anyhow::Result<bool> {
+    Ok(!numbered(run)?.is_empty())
+}
+
+/// Formats of the states that an argument names: of a file, or of all in a run's folder whose header can be read.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn formats(argument: &Path) -> anyhow::Result<Vec<String>> {
+    let paths: Vec<PathBuf> = match argument.is_dir() {
+        true => numbered(argument)?.into_iter().map(|(_, path)| path).collect(),
+        false => vec![argument.to_path_buf()],
+    };
+    let format = |path: &PathBuf| tensor_file::metadata(path).ok()?.remove("format");
+    Ok(paths.iter().filter_map(format).collect())
+}
+
 /// States in a run's folder with their numbers, oldest first.
 fn numbered(run: &Path) -> anyhow::Result<Vec<(u64, PathBuf)>> {
     let folder = run.join(FOLDER);
@@ -199,9 +253,9 @@ fn number_of(path: &Path) -> Option<u64> {
 ///
 /// # Errors
 /// A folder without states. If the newest one is damaged: what is wrong with it, and which older one is whole.
-pub fn open(argument: &Path) -> anyhow::Result<(PathBuf, PathBuf, SavedRun)> {
+pub fn open<S: State>(argument: &Path) -> anyhow::Result<(PathBuf, PathBuf, S)> {
     if !argument.is_dir() {
-        let saved = SavedRun::read(argument)?;
+        let saved = S::read(argument)?;
         let run = argument.parent().and_then(Path::parent).filter(|run| run.join(FOLDER).is_dir());
         let run = run.with_context(|| {
             format!(
@@ -219,17 +273,15 @@ pub fn open(argument: &Path) -> anyhow::Result<(PathBuf, PathBuf, SavedRun)> {
             argument.display()
         );
     };
-    let error = match SavedRun::read(newest) {
+    let error = match S::read(newest) {
         Ok(saved) => return Ok((argument.to_path_buf(), newest.clone(), saved)),
         Err(error) => error,
     };
     for (_, older) in states.iter().rev().skip(1) {
-        if let Ok(saved) = SavedRun::read(older) {
+        if let Ok(saved) = S::read(older) {
             return Err(error.context(format!(
-                "the newest state cannot be used. The one before it is whole (epoch {}, step {}): \
-                 host train --resume {}",
-                saved.position.epoch,
-                saved.position.step,
+                "the newest state cannot be used. The one before it is whole ({}): host train --resume {}",
+                saved.place(),
                 older.display()
             )));
         }
@@ -296,10 +348,9 @@ impl Saver {
     /// Begins to write a state; waits for the one before.
     ///
     /// # Errors
-    /// If the one before could not be written, and for a state that cannot be written at all.
-    pub fn save(&mut self, saved: SavedRun) -> anyhow::Result<()> {
+    /// If the one before could not be written.
+    pub fn save(&mut self, (metadata, tensors): Parts) -> anyhow::Result<()> {
         let before = self.wait();
-        let (metadata, tensors) = saved.parts()?;
         self.number += 1;
         self.last = Instant::now();
         let (run, number, keep) = (self.run.clone(), self.number, self.settings.states);

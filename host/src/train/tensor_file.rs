@@ -68,11 +68,42 @@ fn sum(metadata: &BTreeMap<String, String>, tensors: &Tensors) -> String {
     checksum(metadata, tensors.by_name.iter().map(|(name, values)| (name.as_str(), values.bytes())))
 }
 
+/// The metadata of a file, without its tensors and therefore without a look at its checksum.
+///
+/// # Errors
+/// As for [`read`], as far as the header tells.
+pub fn metadata(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let (_, header) = open(path)?;
+    Ok(header.metadata().clone().unwrap_or_default().into_iter().collect())
+}
+
 /// Reads what [`write`] wrote. Memory is only asked for once the header and the file's length agree about it.
 ///
 /// # Errors
 /// Says what is wrong: not a regular file, not safetensors, not whole, another checksum, no room.
 pub fn read(path: &Path) -> anyhow::Result<(BTreeMap<String, String>, Tensors)> {
+    let (mut file, header) = open(path)?;
+    let mut metadata: BTreeMap<String, String> =
+        header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let expected = metadata.remove(CHECKSUM).context("it has no checksum")?;
+    let mut tensors = Tensors::default();
+    for name in header.offset_keys() {
+        let info = header.info(&name).with_context(|| format!("tensor `{name}` is not in the header"))?;
+        let mut values = Values::zeroed(info.dtype, info.shape.iter().product())
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("tensor `{name}`"))?;
+        file.read_exact(values.bytes_mut()).with_context(|| format!("reading tensor `{name}`"))?;
+        tensors.by_name.insert(name, values);
+    }
+    let found = sum(&metadata, &tensors);
+    if found != expected {
+        bail!("it is damaged: its checksum is {expected}, what it holds has {found} ({ALGORITHM})");
+    }
+    Ok((metadata, tensors))
+}
+
+/// A file at its first tensor, with its header, which agrees with its length.
+fn open(path: &Path) -> anyhow::Result<(File, Metadata)> {
     let mut file = File::open(path)?;
     let facts = fs::metadata(path)?;
     if !facts.is_file() {
@@ -92,21 +123,5 @@ pub fn read(path: &Path) -> anyhow::Result<(BTreeMap<String, String>, Tensors)> 
     if claimed != found {
         bail!("it is not whole: {found} bytes of tensors, and its header says {claimed}");
     }
-    let mut metadata: BTreeMap<String, String> =
-        header.metadata().clone().unwrap_or_default().into_iter().collect();
-    let expected = metadata.remove(CHECKSUM).context("it has no checksum")?;
-    let mut tensors = Tensors::default();
-    for name in header.offset_keys() {
-        let info = header.info(&name).with_context(|| format!("tensor `{name}` is not in the header"))?;
-        let mut values = Values::zeroed(info.dtype, info.shape.iter().product())
-            .map_err(anyhow::Error::msg)
-            .with_context(|| format!("tensor `{name}`"))?;
-        file.read_exact(values.bytes_mut()).with_context(|| format!("reading tensor `{name}`"))?;
-        tensors.by_name.insert(name, values);
-    }
-    let found = sum(&metadata, &tensors);
-    if found != expected {
-        bail!("it is damaged: its checksum is {expected}, what it holds has {found} ({ALGORITHM})");
-    }
-    Ok((metadata, tensors))
+    Ok((file, header))
 }

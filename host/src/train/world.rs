@@ -7,6 +7,7 @@ use anyhow::bail;
 use serde::Serialize;
 use settings::Config;
 
+use crate::train::Stop;
 use crate::train::agent::{Agent, PartName};
 use crate::train::market::{Market, MarketRecord, PartResult, Walk};
 use crate::train::task::{TaskReport, TaskRun};
@@ -116,15 +117,24 @@ impl<'a> World<'a> {
 
     /// Evaluates the agent's policy: backtests of a part of all symbols' bars, or greedy episodes whose seeds are the
     /// part's and the number's (an epoch, or 0).
-    pub fn evaluate(self, agent: &mut dyn Agent, part: PartName, number: u64) -> anyhow::Result<Evaluation> {
+    ///
+    /// # Errors
+    /// What the agent meets, [`Stopped`](crate::train::Stopped) among it.
+    pub fn evaluate(
+        self,
+        agent: &mut dyn Agent,
+        part: PartName,
+        number: u64,
+        stop: &Stop,
+    ) -> anyhow::Result<Evaluation> {
         match self {
             Self::Market(market) => {
-                let passes = agent.passes(part, market.symbols.len())?;
+                let passes = agent.passes(part, market.symbols.len(), stop)?;
                 let result = market.result(&passes, part)?;
                 Ok(Evaluation::Market(Box::new(Backtests { result, passes })))
             }
             Self::Task(task) => {
-                let finished = agent.episodes(task.evaluation_seed(part, number))?;
+                let finished = agent.episodes(task.evaluation_seed(part, number), stop)?;
                 Ok(Evaluation::Task(TaskReport::new(task.task.name(), &finished)))
             }
         }
@@ -133,16 +143,18 @@ impl<'a> World<'a> {
     /// As [`World::evaluate`] of number 0, a market's with what has to be known to judge it ([`Market::judged`]).
     ///
     /// # Errors
-    /// As for [`Market::result`].
+    /// As for [`Market::result`] and [`World::evaluate`].
     pub fn judge(
         self,
         agent: &mut dyn Agent,
         part: PartName,
         keys: &settings::Report,
         sharpes: Option<&[Option<f64>]>,
+        stop: &Stop,
     ) -> anyhow::Result<Evaluation> {
-        let Self::Market(market) = self else { return self.evaluate(agent, part, 0) };
-        let passes = agent.passes(part, market.symbols.len())?;
+        let Self::Market(market) = self else { return self.evaluate(agent, part, 0, stop) };
+        let passes = agent.passes(part, market.symbols.len(), stop)?;
+        stop.check()?;
         let result = market.judged(keys, &passes, part, sharpes)?;
         Ok(Evaluation::Market(Box::new(Backtests { result, passes })))
     }

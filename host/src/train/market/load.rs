@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::bail;
 use bars::synthetic::{Kind, Synthetic};
-use bars::{Gaps, LoadOptions, NumberFormat, Price, Repair, Symbol, TimeFormat, ZeroVolume};
+use bars::{BarError, Gaps, LoadOptions, NumberFormat, Price, Repair, Symbol, TimeFormat, ZeroVolume};
 use settings::Data;
 
 /// Loads the bar files of a configuration, or makes the synthetic market.
@@ -14,6 +14,29 @@ use settings::Data;
 /// Whatever is wrong with a file, with its name; symbols that cannot be traded together.
 pub fn load(data: &Data) -> anyhow::Result<Vec<Symbol>> {
     let options = load_options(data)?;
+    load_with(data, &options).map_err(|error| match error.downcast::<BarError>() {
+        Ok(error) => by_key(error).into(),
+        Err(error) => error,
+    })
+}
+
+/// The same error with the key of the configuration in place of the option's name in the crate `bars`.
+pub fn by_key(error: BarError) -> BarError {
+    let BarError::Option { option, value, expected } = error else { return error };
+    let key = match option.as_ref() {
+        "bars" => "data.synthetic_bars",
+        "time_format" => "data.date_format",
+        "window" => "market.window",
+        "n_step" => "replay.n_step",
+        name @ ("repair" | "delimiter" | "interval_ms" | "numbers" | "columns" | "price") => {
+            return BarError::Option { option: format!("data.{name}").into(), value, expected };
+        }
+        _ => return BarError::Option { option, value, expected },
+    };
+    BarError::Option { option: key.into(), value, expected }
+}
+
+fn load_with(data: &Data, options: &LoadOptions) -> anyhow::Result<Vec<Symbol>> {
     let mut files: Vec<&String> = data.files.iter().collect();
     match (&data.file, files.first()) {
         (Some(file), Some(_)) => bail!("data.file = \"{file}\" beside data.files: give one of the two"),
@@ -22,12 +45,12 @@ pub fn load(data: &Data) -> anyhow::Result<Vec<Symbol>> {
     }
     if files.is_empty() {
         let name = format!("synthetic market ({}, seed {})", data.synthetic, data.synthetic_seed);
-        let loaded = bars::from_bars(&name, synthetic(data)?.generate()?, &options)?;
+        let loaded = bars::from_bars(&name, synthetic(data)?.generate()?, options)?;
         return Ok(vec![Symbol { name: data.synthetic.clone(), loaded }]);
     }
     let mut symbols = Vec::new();
     for file in files {
-        symbols.extend(bars::load_symbols(Path::new(file), &options)?);
+        symbols.extend(bars::load_symbols(Path::new(file), options)?);
     }
     bars::symbols::check_symbols(&symbols)?;
     Ok(symbols)
@@ -64,15 +87,16 @@ pub fn load_options(data: &Data) -> anyhow::Result<LoadOptions> {
             bail!("data.gaps = \"{other}\": expected split, error, or fill:N with a number of bars")
         }
     };
-    let repairs = data.repair.iter().map(|name| Repair::from_str(name)).collect::<Result<Vec<_>, _>>()?;
+    let repairs = data.repair.iter().map(|name| Repair::from_str(name)).collect::<Result<Vec<_>, _>>();
+    let repairs = repairs.map_err(by_key)?;
     let options = LoadOptions {
         delimiter: data.delimiter,
         header: data.header,
         skip_lines: data.skip_lines,
         columns: data.columns.clone(),
         symbol_column: data.symbol_column.clone(),
-        time_format: data.date_format.as_deref().map(TimeFormat::from_str).transpose()?,
-        numbers: data.numbers.as_deref().map(NumberFormat::from_str).transpose()?,
+        time_format: data.date_format.as_deref().map(TimeFormat::from_str).transpose().map_err(by_key)?,
+        numbers: data.numbers.as_deref().map(NumberFormat::from_str).transpose().map_err(by_key)?,
         price,
         zero_volume,
         gaps,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a checkpoint keeps of the data: enough to run the policy as it was trained, and to know the same bars again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "AnyRecord")]
+#[serde(try_from = "serde_json::Value")]
 pub struct MarketRecord {
     /// Fitted on the training parts of all symbols.
     pub fitted: Fitted,
@@ -42,27 +42,37 @@ pub struct Walk {
     pub of: usize,
 }
 
-/// A record as it is written, or of an earlier program, which knew one symbol and one split.
+/// A record as it is written.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum AnyRecord {
-    Symbols { fitted: Fitted, symbols: Vec<SymbolRecord>, walk: Option<Walk> },
-    One { source: String, bars_hash: String, bars: usize, fitted: Fitted, fold: Fold },
+struct OfSymbols {
+    fitted: Fitted,
+    symbols: Vec<SymbolRecord>,
+    walk: Option<Walk>,
 }
 
-impl From<AnyRecord> for MarketRecord {
-    fn from(record: AnyRecord) -> Self {
-        match record {
-            AnyRecord::Symbols { fitted, symbols, walk } => Self { fitted, symbols, walk },
-            AnyRecord::One { source, bars_hash, bars, fitted, fold } => {
-                let name = Path::new(&source).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                Self {
-                    fitted,
-                    symbols: vec![SymbolRecord { name, source, bars_hash, bars, fold }],
-                    walk: None,
-                }
-            }
+/// A record of an earlier program, which knew one symbol and one split.
+#[derive(Deserialize)]
+struct OfOne {
+    source: String,
+    bars_hash: String,
+    bars: usize,
+    fitted: Fitted,
+    fold: Fold,
+}
+
+impl TryFrom<serde_json::Value> for MarketRecord {
+    type Error = serde_path_to_error::Error<serde_json::Error>;
+
+    /// The error is that of the form that was meant, and names the field which is missing or wrong.
+    fn try_from(value: serde_json::Value) -> Result<Self, Self::Error> {
+        if value.get("source").is_none() {
+            let OfSymbols { fitted, symbols, walk } = serde_path_to_error::deserialize(value)?;
+            return Ok(Self { fitted, symbols, walk });
         }
+        let OfOne { source, bars_hash, bars, fitted, fold } = serde_path_to_error::deserialize(value)?;
+        let name = Path::new(&source).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let symbols = vec![SymbolRecord { name, source, bars_hash, bars, fold }];
+        Ok(Self { fitted, symbols, walk: None })
     }
 }
 
@@ -87,5 +97,17 @@ mod tests {
         });
         let again: MarketRecord = serde_json::from_value(earlier).unwrap();
         assert_eq!((&again.fitted, &again.symbols[0].fold), (&record.fitted, &only.fold));
+
+        // What is wrong is named, in either form.
+        let refused = |text: &str| serde_json::from_str::<MarketRecord>(text).unwrap_err().to_string();
+        assert!(refused("{}").contains("missing field `fitted`"), "{}", refused("{}"));
+        let wrong = text.replace("\"bars\":1200", "\"bars\":\"many\"");
+        assert!(
+            refused(&wrong).contains("symbols[0].bars: invalid type: string \"many\", expected usize"),
+            "{}",
+            refused(&wrong)
+        );
+        let wrong = text.replace("\"bars_hash\"", "\"hash\"");
+        assert!(refused(&wrong).contains("missing field `bars_hash`"), "{}", refused(&wrong));
     }
 }

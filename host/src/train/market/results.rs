@@ -35,7 +35,7 @@ pub struct SymbolResult {
 }
 
 /// What a policy and buy-and-hold did with the same bars.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tracks {
     /// The policy.
     pub strategy: Track,
