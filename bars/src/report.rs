@@ -116,7 +116,7 @@ impl Report {
                 f,
                 "  ignored     {} column(s): {}",
                 ignored.len(),
-                ignored[..ignored.len().min(LISTED)].join(", ")
+                ignored[..ignored.len().min(LISTED)].join(", ").escape_debug()
             )?;
         }
         Ok(())

@@ -108,3 +108,76 @@ fn repairs_have_names() {
     let error = "interpolate".parse::<Repair>().unwrap_err().to_string();
     assert!(error.contains("expected one of sort, drop-duplicates"), "{error}");
 }
+
+#[test]
+fn prices_out_of_all_proportion_are_refused_with_their_place() {
+    let far = [
+        TWICE[0],
+        "2017-01-01T01:00Z,1e20,2e20,1e20,1.5e20,10",
+        "2017-01-01T02:00Z,1,2,0.5,1.0,10",
+        "2017-01-01T03:00Z,1,2,0.5,1.0,10",
+    ];
+    let error = row_error(&file(&far), &LoadOptions::default());
+    assert_eq!((error.problem, error.place, error.column.as_str()), (Problem::Jump, Place::Line(3), "open"));
+    let text = error.to_string();
+    assert!(
+        text.contains("price jumps: the close before is 1.5 (line 2)") && text.contains("drop-bad-rows"),
+        "{text}"
+    );
+    // One bar, by itself.
+    let wide = [TWICE[0], "2017-01-01T01:00Z,1,2,1e-20,1.5,10", TWICE[3]];
+    let error = row_error(&file(&wide), &LoadOptions::default());
+    assert_eq!((error.problem, error.column.as_str()), (Problem::Jump, "low"));
+    let first = ["2017-01-01T00:00Z,1,2,1e-20,1.5,10", TWICE[3]];
+    assert_eq!(row_error(&file(&first), &LoadOptions::default()).problem, Problem::Jump);
+    // What is left out is not what the next bar is compared with, be the rows in order or not.
+    for (rows, repairs) in [
+        (far, &[Repair::DropBadRows][..]),
+        ([far[3], far[1], far[0], far[2]], &[Repair::DropBadRows, Repair::Sort]),
+    ] {
+        let loaded = load_with(&file(&rows), repairs);
+        assert_eq!(loaded.bars.close, [1.5, 1.0, 1.0]);
+        assert_eq!(loaded.report.repaired.dropped[&Problem::Jump].count, 1);
+    }
+    // A split of one for a thousand is no jump.
+    load_with(&file(&[TWICE[0], "2017-01-01T01:00Z,1000,2000,1000,1500,10", TWICE[3]]), &[]);
+}
+
+#[test]
+fn rows_of_several_symbols_hint_at_the_column_that_tells_them_apart() {
+    let rows = |column: &str| {
+        format!(
+            "time,{column},open,high,low,close\n2017-01-01T00:00Z,A,1,2,1,2\n2017-01-01T00:00Z,B,1,2,1,2\n\
+             2017-01-01T01:00Z,A,1,2,1,2\n2017-01-01T01:00Z,B,1,2,1,2\n"
+        )
+    };
+    for column in ["ticker", "Symbol", "what"] {
+        let error = row_error(&rows(column), &LoadOptions::default());
+        let hint = format!("if column {column} says which symbol a row belongs to: --symbol-column {column}");
+        assert!(error.problem == Problem::Duplicate && error.detail.contains(&hint), "{error}");
+    }
+    // A column of numbers tells nothing, and neither does one that is used already.
+    let numbers = rows("spread").replace(",A,", ",1,").replace(",B,", ",2,");
+    assert!(!row_error(&numbers, &LoadOptions::default()).to_string().contains("symbol"));
+}
+
+#[test]
+fn names_with_control_characters_are_refused() {
+    let options = LoadOptions { symbol_column: Some("ticker".into()), ..LoadOptions::default() };
+    let text = "time,ticker,open,high,low,close\n2017-01-01T00:00Z,A\u{1b}[2J,1,2,1,2\n2017-01-01T01:00Z,A,1,2,1,2\n";
+    let error = bars::load_symbols_bytes("t.csv", text.as_bytes(), &options).unwrap_err();
+    let row = error.row().expect("a row");
+    assert_eq!(
+        (row.problem, row.place, row.column.as_str()),
+        (Problem::OutOfRange, Place::Line(2), "ticker")
+    );
+    assert!(
+        !error.to_string().contains('\u{1b}') && error.to_string().contains("no control character"),
+        "{error}"
+    );
+
+    let text = file(&[TWICE[0], TWICE[1], TWICE[3]]);
+    let error =
+        load_bytes("a\u{1b}[2J.csv", text.as_bytes(), &LoadOptions::default()).unwrap_err().to_string();
+    assert!(error.starts_with("a\\u{1b}[2J.csv: ") && error.contains("rename the file"), "{error}");
+}

@@ -106,10 +106,6 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     if let Some(resuming) = &resuming {
         resuming.check_input(&config, world)?;
     }
-    if let Some(signal) = stop.signal() {
-        progress.line("stopped before the first epoch: nothing was written");
-        return Ok(Ending::Stopped(signal));
-    }
     warn_of_keys(&config, &preset);
     progress.line(&world.text());
     if world.market().is_some() {
@@ -120,6 +116,10 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     // Made before the run's folder: what does not fit into memory leaves no folder behind.
     let (mut agent, kernels) = agent(gpu, &config, world, &device, &progress, args.profile)?;
     progress.line(&format!("device: {}", agent.device()));
+    stop.begin();
+    if let Some(signal) = stop.signal() {
+        return Ok(Ending::Stopped(signal));
+    }
     let (files, resumed) = match resuming {
         Some(resuming) => {
             progress.line(&resuming.text());
@@ -134,7 +134,7 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     let outcome = run.train(agent.as_mut(), &mut progress, resumed)?;
     let signal = stop.signal().filter(|_| outcome.stopped);
     if signal.is_some() {
-        progress.line(&stopped_text(&files.folder, outcome.state.is_some()));
+        progress.line(&stopped_text(&files.folder, outcome.state.is_some(), config.checkpoint.states));
         if files.best().is_file() {
             progress
                 .line(&format!("the best policy so far is tested by: host eval {}", files.folder.display()));
@@ -169,10 +169,11 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
 }
 
 /// What there is to say of a run that was stopped.
-fn stopped_text(folder: &Path, saved: bool) -> String {
-    match saved {
-        true => format!("stopped early; go on with: host train --resume {}", folder.display()),
-        false => "stopped early; checkpoint.states = 0, so the run cannot go on".into(),
+fn stopped_text(folder: &Path, saved: bool, states: usize) -> String {
+    match (saved, states) {
+        (true, _) => format!("stopped early; go on with: host train --resume {}", folder.display()),
+        (false, 0) => "stopped early; checkpoint.states = 0, so the run cannot go on".into(),
+        (false, _) => "stopped before the first epoch: there is nothing to go on with".into(),
     }
 }
 

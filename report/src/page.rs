@@ -66,7 +66,7 @@ fn section(name: &str, plots: &[Plot], otherwise: &str) -> Result<Markup, Report
     })
 }
 
-/// A whole document around a body.
+/// A whole document around a body. Names of folders, files and symbols may hold characters that HTML has no place for.
 pub(crate) fn document(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -80,7 +80,9 @@ pub(crate) fn document(title: &str, body: &Markup) -> String {
             body { main { (body) } footer { "Made by Stepgraph. docs/METRICS.md has every formula." } }
         }
     };
-    page.into_string()
+    let page = page.into_string();
+    let shown = |c: char| if c.is_control() && !"\n\t".contains(c) { char::REPLACEMENT_CHARACTER } else { c };
+    if page.contains(char::is_control) { page.chars().map(shown).collect() } else { page }
 }
 
 /// A plot with its heading, legend and note.

@@ -132,6 +132,13 @@ impl Part {
         let Some(bars) = tables::read::<BarLine>(&tables::bars_file(folder, "test"))? else {
             return Ok(None);
         };
+        if bars.is_empty() {
+            return Err(ReportError::content(
+                &tables::bars_file(folder, "test"),
+                None,
+                "it has no bar, and the test has some",
+            ));
+        }
         let trades = tables::read(&tables::trades_file(folder, "test"))?.unwrap_or_default();
         // Every symbol's account starts with the same money.
         let start = test.report.strategy.start_equity / test.symbols.len().max(1) as f64;
@@ -169,7 +176,11 @@ fn config(path: &Path) -> Result<BTreeMap<String, String>, ReportError> {
     let mut keys = BTreeMap::new();
     if path.exists() {
         let text = std::fs::read_to_string(path).map_err(ReportError::io(path))?;
-        let table: toml::Table = toml::from_str(&text).map_err(|e| ReportError::content(path, None, e))?;
+        let table: toml::Table = toml::from_str(&text).map_err(|e| {
+            let line =
+                e.span().map(|span| text.bytes().take(span.start).filter(|&byte| byte == b'\n').count() + 1);
+            ReportError::content(path, line, e.message().replace('\n', ", "))
+        })?;
         flatten("", &table, &mut keys);
     }
     Ok(keys)

@@ -107,15 +107,26 @@ mod tests {
                 "checkpoint.states=0",
                 "checkpoint.interval_minutes=1",
                 "data.delimiter=;",
+                "data.gaps=fill:3",
                 "train.batch=7",
             ]),
             [
                 "budgets.c51 = 0.5 has no effect: there is one term on the main parameters, so nothing is shared",
                 "checkpoint.interval_minutes = 1.0 has no effect: checkpoint.states = 0",
                 "data.delimiter = \";\" has no effect: data.file is not set",
+                "data.gaps = \"fill:3\" has no effect: data.file is not set",
                 "iqn.hidden = 64 has no effect: iqn.enabled = false",
                 "replay.alpha = 0.5 has no effect: replay.prioritized = false",
             ]
+        );
+    }
+
+    #[test]
+    fn several_files_are_files() {
+        let files = "data.files=[\"a.csv\", \"b.csv\"]";
+        assert_eq!(
+            without_effect(&[files, "data.delimiter=;", "data.gaps=error", "data.synthetic_seed=3"]),
+            ["data.synthetic_seed = 3 has no effect: data.files is set"]
         );
     }
 

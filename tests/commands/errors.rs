@@ -34,9 +34,14 @@ fn values_that_cannot_work_name_their_key_and_leave_nothing() {
         (&["train.batch=many"], "--set train.batch=many"),
         (&["trian.batch=7"], "--set trian.batch=7"),
         (&["checkpoint.interval_minutes=-5"], "checkpoint.interval_minutes = -5: expected 0 to 525600"),
+        (&["market.window=0"], "market.window = 0: expected 1 to 1819"),
+        (&["data.synthetic_bars=0"], "data.synthetic_bars = 0: expected 1 to "),
+        (&["data.interval_ms=0"], "data.interval_ms = 0: expected 1 to "),
+        (&["data.delimiter=ab"], "data.delimiter: expected one character, found the text \"ab\""),
     ] {
         let (err, left) = refused(sets, &[]);
         assert!(err.contains(expected), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
         assert!(left.is_empty(), "{left:?}");
     }
     let (err, _) = refused(&[], &["--seed", "18446744073709551615"]);

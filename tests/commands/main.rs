@@ -14,6 +14,7 @@ mod report;
 mod resumable;
 mod resume;
 mod task;
+mod walk;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -111,6 +111,11 @@ fn the_account_is_part_of_the_state() {
     let path = text(&path);
     let (err, out) = host(&["predict", &path, "--drawdown", "1.5"]).refused();
     assert!(err.contains("drawdown 1.5: expected 0 to below 1") && out.is_empty(), "{err}");
+    // An entry price belongs to a position.
+    let done = host(&["predict", &path, "--entry", "1.1"]);
+    assert!(done.code == 2 && done.err.contains("--exposure <FRACTION>"), "{}", done.err);
+    let (err, _) = host(&["predict", &path, "--entry", "1.1", "--exposure", "0"]).refused();
+    assert!(err.contains("entry price 1.1 with exposure 0"), "{err}");
 }
 
 #[test]

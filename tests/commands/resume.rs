@@ -57,33 +57,11 @@ fn stopped_by_a_signal_it_saves_says_how_to_go_on_and_does() {
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{err}");
         assert!(err.contains(&format!("go on with: host train --resume {}", stopped.display())), "{err}");
-        assert!(stopped.join("test.json").is_file(), "the best policy so far is tested");
+        assert!(err.contains(&format!("tested by: host eval {}", stopped.display())), "{err}");
+        assert!(!stopped.join("test.json").exists(), "the test is made when the run has ended");
         host(&["train", "--quiet", "--resume", &text(&stopped)]).good();
         assert_same(&whole, &stopped);
     }
-}
-
-/// Nothing to test yet: the state is there, and the code is the signal's.
-#[test]
-fn a_walk_forward_that_is_stopped_in_its_first_fold_says_how_the_fold_goes_on() {
-    let folder = tempdir().unwrap();
-    let run = folder.path().join("walk");
-    let sets = format!("{SMALL} train.train_steps=100000 folds.count=2 folds.train=0.4 folds.validation=0.2");
-    let child = start(&mut program(&train("cpu", &sets, &["--run", &text(&run)])));
-    let first = run.join("fold-01");
-    let begun = Instant::now();
-    // Written when the fold begins; its epoch takes minutes.
-    while !first.join("config.toml").is_file() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "no fold after two minutes");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    // SAFETY: a signal to a child that has not been waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
-    let output = child.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(143), "{err}");
-    assert!(err.contains(&format!("goes on with: host train --resume {}", first.display())), "{err}");
-    assert_eq!(states(&first).len(), 1);
 }
 
 /// A finished run of three epochs.

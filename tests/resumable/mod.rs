@@ -117,7 +117,7 @@ pub fn assert_same(one: &Path, other: &Path) {
 }
 
 /// Length of the TensorBoard events: with a row more or less it would be another.
-fn events(run: &Path) -> u64 {
+pub fn events(run: &Path) -> u64 {
     fs::metadata(run.join(report::events::FILE)).expect("events").len()
 }
 

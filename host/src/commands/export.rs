@@ -31,6 +31,16 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<()> {
         ("policy.json", policy.json()?.into_bytes()),
     ];
     let folder = args.folder.display();
+    let ending = args.folder.extension().and_then(|ending| ending.to_str());
+    if ending.is_some_and(|ending| ["onnx", "safetensors", "json"].contains(&ending)) && !args.folder.is_dir()
+    {
+        bail!(
+            "{folder} is called as a file: the folder is wanted that gets {}, {} and {}",
+            files[0].0,
+            files[1].0,
+            files[2].0
+        );
+    }
     fs::create_dir_all(&args.folder).with_context(|| format!("creating {folder}"))?;
     for (name, _) in &files {
         if args.folder.join(name).symlink_metadata().is_ok() {

@@ -45,22 +45,23 @@ impl Folds<'_> {
         let symbols = load(&config.data)?;
         // Before anything is written: a part that is too short is found here.
         let folds = Market::folds(&config, &symbols)?;
-        if let Some(signal) = stop.signal() {
-            progress.line("stopped before the first epoch: nothing was written");
-            return Ok(Ending::Stopped(signal));
-        }
         warn_of_keys(&config, preset);
         for symbol in &symbols {
             progress.line(symbol.loaded.report.to_string().trim_end());
         }
         progress.line(&costs(&config));
+        // A folder for a new walk-forward is made here; what is in the folder of one that goes on stays as it is until its
+        // interrupted fold is ready.
+        if resuming.is_none() {
+            stop.begin();
+        }
         let (files, from) = match resuming {
             Some(ResumingWalk { files, from }) => (files, Some(from)),
             None => (RunFiles::create(args.run.as_deref())?, None),
         };
         progress.line(&format!("run: {}", files.folder.display()));
         let show = args.show();
-        let mut opened = Some(gpu);
+        let (mut opened, states) = (Some(gpu), config.checkpoint.states);
         let walk = WalkForward { config, symbols: &symbols, folds: &folds, files: &files, stop };
         let result = walk.train(from, progress, &mut |config, market, plans| {
             let gpu = match opened.take() {
@@ -71,7 +72,7 @@ impl Folds<'_> {
             agent(gpu, config, market.into(), device, &Progress::new(show), args.profile)
         })?;
         let Some(result) = result else {
-            progress.line(&stopped_text(&files.folder, saves::any(&files.folder)?));
+            progress.line(&stopped_text(&files.folder, saves::any(&files.folder)?, states));
             return Ok(stop.signal().map_or(Ending::Done, Ending::Stopped));
         };
         if show != Show::Json {

@@ -32,13 +32,13 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
     pub exposure: f64,
     /// Average entry price of the position that --exposure says, in the file's prices; the newest close when absent.
-    #[arg(long, value_name = "PRICE", requires = "exposure")]
+    #[arg(long, value_name = "PRICE", requires = "exposure", allow_negative_numbers = true)]
     pub entry: Option<f64>,
     /// Bars since the last trade.
-    #[arg(long, value_name = "BARS", default_value_t = 0)]
+    #[arg(long, value_name = "BARS", default_value_t = 0, allow_negative_numbers = true)]
     pub bars_since_trade: u32,
     /// How far the equity is below its highest, as a fraction of that.
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, allow_negative_numbers = true)]
     pub drawdown: f64,
     /// The last order was filled.
     #[arg(long)]

@@ -33,6 +33,12 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<()> {
         }
         return write_result(&format!("{}\n", write_page(run)?.display()));
     }
+    let places: Vec<_> =
+        args.runs.iter().map(|run| run.canonicalize().unwrap_or_else(|_| run.clone())).collect();
+    if let Some((i, run)) = args.runs.iter().enumerate().find(|(i, _)| places[..*i].contains(&places[*i])) {
+        let first = places.iter().position(|place| *place == places[i]).unwrap_or(i);
+        bail!("{} is the run {}: a run has no spread with itself", run.display(), args.runs[first].display());
+    }
     let runs = args.runs.iter().map(|run| RunData::read(run)).collect::<Result<Vec<_>, _>>()?;
     let comparison = Comparison::new(&runs);
     if let Some(html) = &args.html {

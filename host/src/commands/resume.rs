@@ -46,6 +46,10 @@ impl Resuming {
     /// # Errors
     /// A folder in use, one without a state, a state that is damaged.
     pub fn open(argument: &Path) -> anyhow::Result<Self> {
+        // The folder of the states means the run's.
+        let run = argument.parent().filter(|_| argument.is_dir() && argument.ends_with(saves::FOLDER));
+        let run = run.map(|run| if run.as_os_str().is_empty() { Path::new(".") } else { run });
+        let argument = run.filter(|run| saves::any(run).unwrap_or(false)).unwrap_or(argument);
         // A state is in the folder `state` of the run's.
         let of_state = || argument.parent().filter(|folder| folder.ends_with(saves::FOLDER))?.parent();
         let folder = if argument.is_dir() { Some(argument) } else { of_state() };

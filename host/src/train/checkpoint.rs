@@ -203,7 +203,7 @@ impl Checkpoint {
                 .with_context(|| format!("{name} has no `{key}`: it is not a policy of this program"))
         };
         let format = entry("format")?;
-        if format.starts_with("stepgraph-state-") {
+        if ["stepgraph-state-", "stepgraph-walk-"].iter().any(|state| format.starts_with(state)) {
             bail!("{name} is the saved state of a run, not a policy: host train --resume {name}");
         }
         if format != FORMAT {

@@ -27,7 +27,7 @@ pub mod walk;
 pub mod world;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
@@ -53,7 +53,15 @@ impl Stopped {
 
 /// A wish to stop, from Ctrl-C, a signal or a test. The loop looks at it between steps, saves, and ends.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicI32>);
+pub struct Stop(Arc<Wish>);
+
+#[derive(Debug, Default)]
+struct Wish {
+    /// The signal that asked first; 0 for none.
+    signal: AtomicI32,
+    /// Whether there is anything to save.
+    begun: AtomicBool,
+}
 
 impl Stop {
     /// Whether somebody asked.
@@ -63,7 +71,7 @@ impl Stop {
 
     /// The signal that asked first.
     pub fn signal(&self) -> Option<i32> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+        Some(self.0.signal.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
     }
 
     /// For what may be left undone.
@@ -76,10 +84,17 @@ impl Stop {
 
     /// Asks as a signal does; false if somebody had asked before.
     pub fn ask(&self, signal: i32) -> bool {
-        self.0.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.0.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Ctrl-C, SIGTERM and SIGHUP ask; a second one ends the process at once, with the code that shells give such an end.
+    /// Says that something will be written from now on. Up to here a signal ends the process at once: loading bars may take
+    /// minutes, and nothing is lost. Whoever calls it looks at [`Stop::asked`] afterwards.
+    pub fn begin(&self) {
+        self.0.begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Ctrl-C, SIGTERM and SIGHUP ask; a second one, or one before [`Stop::begin`], ends the process at once, with the code
+    /// that shells give such an end.
     ///
     /// To be called before any other thread is started: the signals are taken out of this thread and those that it will
     /// start, and a thread waits for them.
@@ -96,7 +111,12 @@ impl Stop {
         wanted.thread_block().context("listening to signals")?;
         let listen = move || {
             while let Ok(signal) = wanted.wait() {
-                if !stop.ask(signal as i32) {
+                let first = stop.ask(signal as i32);
+                let begun = stop.0.begun.load(Ordering::SeqCst);
+                if first && !begun {
+                    progress::write_line("\nstopped before the first epoch: nothing was written");
+                }
+                if !first || !begun {
                     std::process::exit(exit_code(signal as i32));
                 }
                 progress::write_line("\nstopping after this step; once more to end at once");

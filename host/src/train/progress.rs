@@ -9,6 +9,7 @@ use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
+use crate::error::printable;
 use crate::log::SEEN;
 use crate::train::market::Walk;
 use crate::train::metrics::Row;
@@ -238,7 +239,7 @@ fn left_text(left: Option<Duration>) -> String {
 
 /// A line on standard error. One that cannot be written (a closed terminal, a full disk) must not stop a run.
 pub fn write_line(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", printable(text));
 }
 
 /// Text on standard output.

@@ -125,6 +125,7 @@ impl WalkForward<'_> {
                 return Ok(None);
             }
         }
+        self.stop.begin();
         if self.stop.asked() {
             return Ok(None);
         }
@@ -186,6 +187,7 @@ impl WalkForward<'_> {
                 );
             }
         }
+        self.stop.begin();
         if self.stop.asked() {
             return Ok(false);
         }

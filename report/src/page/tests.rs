@@ -147,6 +147,17 @@ fn a_page_needs_nothing_else_and_escapes_what_it_shows() {
 }
 
 #[test]
+fn a_page_has_no_control_characters() {
+    let parent = tempdir().unwrap();
+    let folder = parent.path().join("run\u{1b}[2J\u{7f}\u{85}");
+    std::fs::create_dir(&folder).unwrap();
+    sample::write(&folder, 1);
+    let page = html(&RunData::read(&folder).unwrap()).unwrap();
+    assert!(page.contains("<title>Stepgraph run run\u{fffd}[2J\u{fffd}\u{fffd}</title>"));
+    assert!(!page.contains(|c: char| c.is_control() && c != '\n' && c != '\t'));
+}
+
+#[test]
 fn a_run_that_has_not_ended_has_a_page_that_says_so() {
     let folder = tempdir().unwrap();
     let path = folder.path();
