@@ -170,7 +170,7 @@ fn what_would_give_other_bits_is_refused_and_changes_nothing() {
         (&["--set", "folds.count=3"], "folds.count was 2 and is 3"),
         (&["--set", "data.synthetic_seed=5"], "data.synthetic_seed was 1 and is 5"),
     ] {
-        let (err, _) = host(&[&["train", "--resume", &argument][..], more].concat()).refused();
+        let (err, _) = host(&[&["train", "--quiet", "--resume", &argument][..], more].concat()).refused();
         assert!(err.contains("the walk-forward cannot go on with another configuration"), "{err}");
         assert!(err.contains(expected) && !err.contains("may be raised"), "{err}");
     }
@@ -179,7 +179,7 @@ fn what_would_give_other_bits_is_refused_and_changes_nothing() {
     let [older, newest] = &states(&run)[..] else { panic!("two states are kept") };
     let bytes = fs::read(newest).unwrap();
     fs::write(newest, &bytes[..bytes.len() / 2]).unwrap();
-    let (err, _) = host(&["train", "--resume", &argument]).refused();
+    let (err, _) = host(&["train", "--quiet", "--resume", &argument]).refused();
     assert!(err.contains("The one before it is whole (1 of 2 folds done)"), "{err}");
     assert!(err.contains(&format!("host train --resume {}", older.display())), "{err}");
     assert_eq!(fs::read(run.join("metrics.jsonl")).unwrap(), metrics, "a refusal changes nothing");
@@ -201,7 +201,7 @@ fn what_would_give_other_bits_is_refused_and_changes_nothing() {
         alone.err
     );
     alone.good();
-    let (err, _) = host(&["train", "--resume", &argument]).refused();
+    let (err, _) = host(&["train", "--quiet", "--resume", &argument]).refused();
     assert!(err.contains("fold-01/metrics.jsonl was changed after fold 1 was tested"), "{err}");
     assert_eq!(fs::read(run.join("test.json")).unwrap(), tested);
 }

@@ -12,6 +12,7 @@ use crate::train::market::{Market, load};
 use crate::train::progress::{Progress, Show, write_result};
 use crate::train::record::PAGE;
 use crate::train::run_files::RunFiles;
+use crate::train::same::check_config;
 use crate::train::saves;
 use crate::train::walk::WalkForward;
 
@@ -41,6 +42,9 @@ impl Folds<'_> {
         resuming: Option<ResumingWalk>,
     ) -> anyhow::Result<Ending> {
         let Self { config, preset, device, args, stop } = self;
+        if let Some(ResumingWalk { from: (_, saved), .. }) = &resuming {
+            check_config(&saved.config, &config, false)?;
+        }
         config.check_before_data(bars::FEATURES, PORTFOLIO as usize)?;
         let symbols = load(&config.data)?;
         // Before anything is written: a part that is too short is found here.

@@ -10,6 +10,7 @@ use gpu::market::LogRow;
 use serde::{Deserialize, Serialize};
 use settings::Data;
 
+use crate::train::Stop;
 use crate::train::agent::PartName;
 use crate::train::market::{Market, synthetic};
 use crate::train::oracle::{Oracle, sharpe};
@@ -47,7 +48,12 @@ impl Control {
     ///
     /// # Errors
     /// If the synthetic market cannot be made, and what the environment refuses to the oracle.
-    pub fn of(data: &Data, market: &Market, passes: &[Vec<LogRow>]) -> anyhow::Result<Option<Self>> {
+    pub fn of(
+        data: &Data,
+        market: &Market,
+        passes: &[Vec<LogRow>],
+        stop: &Stop,
+    ) -> anyhow::Result<Option<Self>> {
         if data.file.is_some() || !data.files.is_empty() {
             return Ok(None);
         }
@@ -63,8 +69,8 @@ impl Control {
             // Bars that were filled in or left out on request have no truth.
             if truth.len() == table.bars() {
                 let (train, part) = (market.part(PartName::Train), market.part(PartName::Test));
-                let best = Oracle::best(params, bars_per_year, table, train, &truth)?;
-                let rows = best.backtest(params, table, part, &truth)?;
+                let best = Oracle::best(params, bars_per_year, table, train, &truth, stop)?;
+                let rows = best.backtest(params, table, part, &truth, stop)?;
                 oracle.push(Track::new(&rows, params.initial_equity, part.backtest_steps())?);
             }
         }

@@ -16,6 +16,8 @@ use bars::synthetic::{DECAY, PHI, SIGMA, SWITCH, Truth};
 use gpu::action;
 use gpu::market::{ActionLayout, LogRow, MarketParams, MarketTable, Part, Prices, Transitions, VecMarket};
 
+use crate::train::Stop;
+
 /// Grid of x, whose standard deviation is about 1.
 const POINTS: usize = 41;
 const WIDEST: f64 = 4.0;
@@ -116,18 +118,20 @@ impl Oracle {
     /// A pass over a part; `truth` has one entry for every bar of the table.
     ///
     /// # Errors
-    /// What the environment refuses; too few hidden states.
+    /// What the environment refuses; too few hidden states; [`Stopped`](crate::train::Stopped).
     pub fn backtest(
         &self,
         params: &MarketParams,
         table: &MarketTable,
         part: &Part,
         truth: &[Truth],
+        stop: &Stop,
     ) -> anyhow::Result<Vec<LogRow>> {
         let mut market = VecMarket::new(params.backtest(part), table, part, 1, 0)?;
         let mut out = Transitions::new(1, market.state_len());
         let mut rows = Vec::with_capacity(part.backtest_steps());
         for t in part.backtest_start()[0]..part.last() {
+            stop.check()?;
             let state = *truth.get(t as usize).with_context(|| format!("no hidden state of bar {t}"))?;
             let exposure = market.account(0).exposure(table.close(t));
             let action = if part.run_end[t as usize] == 0 { 0 } else { self.action(state, exposure) };
@@ -149,11 +153,12 @@ impl Oracle {
         table: &MarketTable,
         train: &Part,
         truth: &[Truth],
+        stop: &Stop,
     ) -> anyhow::Result<Self> {
         let mut best: Option<(f64, Self)> = None;
         for aversion in AVERSIONS {
             let oracle = Self::solve(params, bars_per_year, aversion);
-            let rows = oracle.backtest(params, table, train, truth)?;
+            let rows = oracle.backtest(params, table, train, truth, stop)?;
             let track = Track::new(&rows, params.initial_equity, train.backtest_steps())?;
             let sharpe = sharpe(&track, bars_per_year).unwrap_or(0.0);
             if best.as_ref().is_none_or(|(other, _)| sharpe > *other) {
@@ -272,9 +277,11 @@ mod tests {
         for layout in [settings::MarketLayout::Exposure, settings::MarketLayout::Direction] {
             let (market, truth) = market(layout);
             let (train, years) = (market.part(crate::train::agent::PartName::Train), market.bars_per_year);
-            let oracle = Oracle::best(&market.params, years, &market.table, train, &truth).unwrap();
+            let oracle =
+                Oracle::best(&market.params, years, &market.table, train, &truth, &Stop::default()).unwrap();
             let part = market.part(crate::train::agent::PartName::Test);
-            let rows = oracle.backtest(&market.params, &market.table, part, &truth).unwrap();
+            let rows =
+                oracle.backtest(&market.params, &market.table, part, &truth, &Stop::default()).unwrap();
             let track = Track::new(&rows, market.params.initial_equity, part.backtest_steps()).unwrap();
             let sharpe = sharpe(&track, years).unwrap();
             assert!(sharpe > 2.0, "{layout:?}: {sharpe}");

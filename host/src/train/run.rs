@@ -192,7 +192,7 @@ impl Run<'_> {
             run.metrics.tell(progress, "test_last", last)?;
         }
         let control = match (self.world.market(), test.market()) {
-            (Some(market), Some(test)) => Control::of(&self.config.data, market, &test.passes)?,
+            (Some(market), Some(test)) => Control::of(&self.config.data, market, &test.passes, &self.stop)?,
             _ => None,
         };
         if let Some(control) = &control {

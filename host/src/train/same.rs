@@ -22,15 +22,13 @@ pub fn check_config(before: &Config, now: &Config, more_epochs: bool) -> anyhow:
     if differences.is_empty() {
         return Ok(());
     }
-    let what = if more_epochs {
-        "the run cannot go on with another configuration"
-    } else {
-        "the walk-forward cannot go on with another configuration"
+    // The folds of a walk-forward that are done were trained with as many epochs as they had.
+    let (what, may) = match more_epochs {
+        true => ("the run", "train.epochs may be raised, checkpoint.* be changed"),
+        false => ("the walk-forward", "checkpoint.* may be changed"),
     };
-    // The folds that are done were trained with as many epochs as they had.
-    let epochs = if more_epochs { "train.epochs may be raised, " } else { "" };
     bail!(
-        "{what} ({}): only {epochs}checkpoint.* be changed, and data.file be another place of the same bars",
+        "{what} cannot go on with another configuration ({}): only {may}, and data.file be another place of the same bars",
         differences.join("; ")
     )
 }
