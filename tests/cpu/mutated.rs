@@ -11,7 +11,7 @@ use host::train::checkpoint::{Checkpoint, Provenance};
 use host::train::cpu::CpuAgent;
 use host::train::market::Market;
 use host::train::position::Position;
-use host::train::saves::{Origin, SavedRun};
+use host::train::saves::{Origin, SavedRun, State};
 use host::train::tensor_file;
 use proptest::prelude::*;
 use settings::Config;
