@@ -132,6 +132,103 @@ pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut 
     }
 }
 
+/// As `product`, with a list of `$block`, empty, for each 64 summed indices.
+macro_rules! product_of_blocks {
+    (
+        $shape:literal, $halves:literal, $c:ident, $a:ident, $b:ident, $next_a:ident, $next_b:ident, $all:tt, [$($n:literal)*],
+        [$($block:literal)*]
+    ) => {
+        asm!(
+            "{{",
+            ".reg .pred add;",
+            ".reg .b64 left, right;",
+            "setp.ne.b32 add, 1, 0;",
+            "mov.b64 left, {a};",
+            "mov.b64 right, {b};",
+            "wgmma.fence.sync.aligned;",
+            $(concat!(
+                product_of_blocks!(@step $shape, $halves, $all),
+                product_of_blocks!(@step $shape, $halves, $all),
+                product_of_blocks!(@step $shape, $halves, $all),
+                product_of_blocks!(@step $shape, $halves, $all),
+                " add.s64 left, left, {over_a}; add.s64 right, right, {over_b};", $block
+            ),)*
+            "wgmma.commit_group.sync.aligned;",
+            "wgmma.wait_group.sync.aligned 0;",
+            "}}",
+            $(inout(reg32) $c[$n / 4][$n % 4],)*
+            a = in(reg64) $a.0,
+            b = in(reg64) $b.0,
+            over_a = in(reg64) $next_a,
+            over_b = in(reg64) $next_b,
+            across_a = const P::ACROSS_A as i32,
+            across_b = const P::ACROSS_B as i32,
+            step_a = const step(P::ACROSS_A),
+            step_b = const step(P::ACROSS_B),
+            options(nomem, nostack, preserves_flags)
+        )
+    };
+    (@step $shape:literal, $halves:literal, $all:tt) => {
+        concat!(
+            "wgmma.mma_async.sync.aligned.m64n", $shape, "k16.f32.", $halves, ".", $halves, " {{",
+            product!(@registers $all),
+            "}}, left, right, add, 1, 1, {across_a}, {across_b};",
+            " add.s64 left, left, {step_a}; add.s64 right, right, {step_b};"
+        )
+    };
+}
+
+macro_rules! by_blocks {
+    ($shape:literal, $c:ident, $a:ident, $b:ident, $next_a:ident, $next_b:ident, $n:tt) => {
+        match (P::HALVES, BLOCKS) {
+            (Halves::Bf16, 2) => {
+                product_of_blocks!($shape, "bf16", $c, $a, $b, $next_a, $next_b, $n, $n, ["" ""])
+            }
+            (Halves::Bf16, _) => {
+                product_of_blocks!($shape, "bf16", $c, $a, $b, $next_a, $next_b, $n, $n, ["" "" "" ""])
+            }
+            (Halves::Fp16, 2) => {
+                product_of_blocks!($shape, "f16", $c, $a, $b, $next_a, $next_b, $n, $n, ["" ""])
+            }
+            (Halves::Fp16, _) => {
+                product_of_blocks!($shape, "f16", $c, $a, $b, $next_a, $next_b, $n, $n, ["" "" "" ""])
+            }
+        }
+    };
+}
+
+/// As BLOCKS (2 or 4) calls of [`multiply`] with 4 steps, the operands each time `next_a` and `next_b` bytes further on (64
+/// summed indices; multiples of 16), with one wait for all of them.
+#[inline(always)]
+pub fn multiply_blocks<P: Product, const BLOCKS: usize>(
+    a: Operand,
+    b: Operand,
+    next_a: u32,
+    next_b: u32,
+    c: &mut [[f32; 4]; 16],
+) {
+    const { assert!(matches!(P::OCTETS, 1 | 2 | 4 | 8 | 16) && matches!(BLOCKS, 2 | 4)) };
+    // What lies between the end of four steps and the next 64 summed indices.
+    let over_a = u64::from(next_a >> 4).wrapping_sub(4 * step(P::ACROSS_A) as u64);
+    let over_b = u64::from(next_b >> 4).wrapping_sub(4 * step(P::ACROSS_B) as u64);
+    // SAFETY: as in `multiply`.
+    unsafe {
+        match P::OCTETS {
+            1 => by_blocks!("8", c, a, b, over_a, over_b, [0 1 2 3]),
+            2 => by_blocks!("16", c, a, b, over_a, over_b, [0 1 2 3 4 5 6 7]),
+            4 => by_blocks!("32", c, a, b, over_a, over_b, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]),
+            8 => by_blocks!("64", c, a, b, over_a, over_b, [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+            ]),
+            16 => by_blocks!("128", c, a, b, over_a, over_b, [
+                0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+                32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+            ]),
+            _ => {}
+        }
+    }
+}
+
 /// As `product`, A in registers.
 macro_rules! product_of_rows {
     ($shape:literal, $halves:literal, $c:ident, $a:ident, $b:ident, $all:tt, [$($n:literal)*]) => {
