@@ -50,7 +50,7 @@ if part tests || part sanitize; then
 fi
 
 if part tests; then
-    side_by_side "$out/kernels.log" 6 <"$out/kernels.txt"
+    side_by_side "$out/kernels.log" 2 <"$out/kernels.txt"
     code=$?
     [ $code -eq 0 ] || { status=1; grep -A 12 -E '^---- |panicked at' "$out/kernels.log" | head -n 150; }
     passed=$(total "$out/kernels.log" passed)
