@@ -21,7 +21,7 @@ built() {
 {
     built build -p host --bin host
     built test -p host --no-run --test device
-    [ -z "${BENCHES:-}" ] || built bench -p host --no-run --benches | grep -E '^(training|parts|attention|iqn|mamba|noisy|auxiliary|sampling|products|market|tasks) '
+    [ -z "${BENCHES:-}" ] || built bench -p host --no-run --benches | grep -E '^(training|parts|attention|iqn|mamba|noisy|auxiliary|sampling|products|market|tasks|staging) '
 } | sort -u | while read -r name path; do
     cp "$path" "$folder/$name"
     strip "$folder/$name"

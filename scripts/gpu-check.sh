@@ -103,7 +103,7 @@ if part profile; then
 fi
 
 if part bench; then
-    for bench in training parts attention iqn mamba noisy auxiliary sampling products market tasks; do
+    for bench in training parts attention iqn mamba noisy auxiliary sampling products market tasks staging; do
         [ -x "$bin/$bench" ] || continue
         CRITERION_HOME=$out/criterion "$bin/$bench" --bench >"$out/$bench.log" 2>&1
         code=$?

@@ -10,7 +10,7 @@
 //! of the gradient, `vaccine` what it does not go against, `spectral` the limit on the trunk, `pruning` its masks; `group` is a
 //! set of parameters with an Adam of its own, `networks` all of them with the target, `kept` what else stays,
 //! `optimizer` the arithmetic of the update. `evaluate` has losses and gradients of a batch, `learner` the step,
-//! `outlook` what a trained policy says of states. A
+//! `outlook` what a trained policy says of states, `held_out` the loss of transitions that are not learned from. A
 //! further loss term is a module beside `c51` and, if it has a network of its own, one more [`settings::Group`].
 
 pub mod attention;
@@ -25,6 +25,7 @@ mod evaluate;
 mod glu;
 pub mod golden;
 mod group;
+mod held_out;
 mod hyper;
 mod init;
 pub mod iql;
@@ -52,6 +53,7 @@ pub use batch::C51Batch;
 pub use error::CpuError;
 pub use glu::glu;
 pub use group::{ParameterGroup, Weights};
+pub use held_out::HeldOut;
 pub use hyper::{Hyper, RateSchedule, decimal};
 pub use init::{init_flat, init_parameters, init_spectral};
 pub use learner::{CpuLearner, Learner, Net, Oracle, Start};

@@ -26,15 +26,15 @@ pub struct Cli {
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train on a bar file (or the built-in synthetic market), keep the best policy, test it.
+    /// Train on a bar file (or the built-in synthetic market, a task, or transitions), keep the best policy, test it.
     Train(TrainArgs),
-    /// Backtest a policy; reproduces the result that `train` printed.
+    /// Evaluate a policy; reproduces the result that `train` printed.
     Eval(EvalArgs),
     /// Decide at the newest bar of a file: the order, Q values, distributions, uncertainty.
     Predict(PredictArgs),
     /// Write a policy for other programs: safetensors that PyTorch loads, and ONNX.
     Export(ExportArgs),
-    /// Check, convert or make a bar file.
+    /// Check, convert or make a bar file; check a data set of transitions.
     #[command(subcommand)]
     Data(DataCommand),
     /// Make a run's page (report.html) anew, or compare several runs: mean and spread of every result.
@@ -102,6 +102,10 @@ pub struct TrainArgs {
     /// Bar file, CSV or Parquet; repeated for several symbols that are traded together. Without it: the synthetic market.
     #[arg(long, value_name = "FILE")]
     pub data: Vec<String>,
+    /// Data set of transitions to learn from in place of an environment: Parquet, safetensors, NPZ or Minari's HDF5 (the
+    /// file or the data set's folder); repeated for several (transitions.files).
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub transitions: Vec<String>,
     /// Column of the bar file that says which symbol a row belongs to (data.symbol_column).
     #[arg(long, value_name = "NAME")]
     pub symbol_column: Option<String>,
@@ -161,7 +165,7 @@ pub struct EvalArgs {
     /// Policy: a checkpoint, or the folder of a run (its best one).
     #[arg(value_name = "CHECKPOINT")]
     pub checkpoint: PathBuf,
-    /// Bar file, if it is not where it was at training; repeated for several, in the order of the training.
+    /// Bar file (or transitions), if it is not where it was at training; repeated for several, in the order of the training.
     #[arg(long, value_name = "FILE")]
     pub data: Vec<String>,
     /// Part of the bars.

@@ -77,6 +77,10 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     };
     let mut config = configuration(&preset, args.config.as_deref(), &args.sets)?;
     set_files(&mut config.data, &args.data);
+    if !args.transitions.is_empty() {
+        config.task.name = settings::Task::TRANSITIONS.into();
+        config.transitions.files.clone_from(&args.transitions);
+    }
     if let Some(column) = &args.symbol_column {
         config.data.symbol_column = Some(column.clone());
     }
@@ -199,17 +203,28 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let path = Checkpoint::file_of(&args.checkpoint)?;
     let checkpoint = Checkpoint::load(&path)?;
     let mut config = checkpoint.config.clone();
-    set_files(&mut config.data, &args.data);
+    match config.task.is_transitions() {
+        true if !args.data.is_empty() => config.transitions.files.clone_from(&args.data),
+        true => {}
+        false => set_files(&mut config.data, &args.data),
+    }
     // One environment and a small ring: evaluation collects nothing.
     config.collect.environments = 1;
     config.collect.capacity = 1;
     config.collect.warmup = 1;
     config.collect.steps = 1;
-    config.replay = settings::Replay::default();
+    if !config.task.is_transitions() {
+        // Of transitions n is a part of what is evaluated.
+        config.replay = settings::Replay::default();
+    }
     config.her.enabled = false;
-    let loaded = Loaded::of_record(&mut config, checkpoint.market.as_ref())?;
+    let loaded = Loaded::of_record(&mut config, checkpoint.market.as_ref(), checkpoint.data_set.as_ref())?;
     let world = loaded.world();
-    let gpu = open_gpu(&args.device, None)?;
+    // Held-out transitions are looked at on the CPU, whatever trained the policy.
+    let gpu = match world.data_set() {
+        Some(_) => Err("transitions are evaluated on the CPU".into()),
+        None => open_gpu(&args.device, None)?,
+    };
     let (mut agent, _) = agent(gpu, &config, world, &args.device, &Progress::new(Show::Nothing), false)?;
     agent.set_parameters(&checkpoint.online, &checkpoint.target)?;
     agent.set_kept(&checkpoint.kept)?;
@@ -221,7 +236,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let part = format!("{:?}", args.part).to_lowercase();
     if let Some(folder) = &args.csv {
         let (Some(market), Some(backtests)) = (world.market(), report.market()) else {
-            bail!("--csv {}: a control task has no bars and no trades", folder.display());
+            bail!("--csv {}: only a market has bars and trades", folder.display());
         };
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         market.write_tables(&backtests.passes, args.part, config.model.branches.len(), folder, &part)?;
@@ -229,7 +244,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     if args.json {
         return write_result(&format!("{}\n", serde_json::to_string_pretty(&report)?));
     }
-    if agent.device() != checkpoint.provenance.device {
+    if agent.device() != checkpoint.provenance.device && world.data_set().is_none() {
         write_line(&format!(
             "note: trained on {}, evaluated on {}: sums are rounded in another order there, and a decision between \
              two nearly equal actions may differ",

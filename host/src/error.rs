@@ -180,6 +180,14 @@ pub enum ExecError {
         /// The lane.
         lane: Lane,
     },
+    /// Page-locked memory that another thread is writing.
+    #[error("{operation} of pinned buffer `{label}` while another thread has it")]
+    Lent {
+        /// The operation.
+        operation: &'static str,
+        /// The buffer's label.
+        label: String,
+    },
     /// A capture inside a capture, or a replay inside one.
     #[error("{what} during a capture")]
     InsideCapture {

@@ -39,8 +39,10 @@ impl Lane {
     pub const MAMBA: Lane = Lane(16);
     /// Ensemble and confidence head.
     pub const AUX: Lane = Lane(17);
+    /// Copies of a data set's next shard, beside the graphs of training steps.
+    pub const COPY: Lane = Lane(18);
     /// Most lanes a step may use.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// Which lane's kernels come first where there is no room for all: the lower number. The IQN head has the longest
     /// kernels and nothing waits for it but the update.
@@ -72,6 +74,7 @@ impl fmt::Display for Lane {
             6 => write!(f, "lane cql"),
             7 => write!(f, "lane context"),
             17 => write!(f, "lane aux"),
+            18 => write!(f, "lane copy"),
             d @ 8..=15 => write!(f, "lane branch{}", d - 8),
             16 => write!(f, "lane mamba"),
             other => write!(f, "lane {other}"),

@@ -26,7 +26,9 @@ pub fn html(run: &RunData) -> Result<String, ReportError> {
         (section(
             if walks { "Backtest, all folds one behind the other" } else { "Backtest" },
             &plots::backtest(run),
-            if is_task(run) {
+            if is_transitions(run) {
+                "A data set of transitions has no backtest: the loss of its test part is above, and in test.json."
+            } else if is_task(run) {
                 "A control task has no backtest; its test is in test.json."
             } else {
                 "The run has not been tested, or was tested by an earlier program: there are no test-bars.csv."
@@ -52,6 +54,11 @@ pub fn html(run: &RunData) -> Result<String, ReportError> {
 /// Whether the run is on a control task.
 fn is_task(run: &RunData) -> bool {
     run.about().is_some_and(|row| row.fields.contains_key("task"))
+}
+
+/// Whether the run learned from a data set of transitions.
+fn is_transitions(run: &RunData) -> bool {
+    run.about().is_some_and(|row| row.fields.contains_key("transitions"))
 }
 
 /// A heading with plots under it, or what is said where there are none.
@@ -120,6 +127,20 @@ fn header(run: &RunData) -> Markup {
         let field = |name: &str| symbol.get(name).map(text).unwrap_or_default();
         let value = format!("{}, {} bars, hash {}", field("source"), field("bars"), field("hash"));
         facts.push((format!("data, {}", field("symbol")), value));
+    }
+    let files =
+        about.and_then(|row| row.fields.get("transitions")?.as_array()).map_or(&[][..], Vec::as_slice);
+    for file in files {
+        let field = |name: &str| file.get(name).map(text).unwrap_or_default();
+        let [transitions, episodes, hash] = ["transitions", "episodes", "hash"].map(field);
+        let value =
+            format!("{}, {transitions} transitions in {episodes} episodes, hash {hash}", field("format"));
+        facts.push((format!("data, {}", field("file")), value));
+    }
+    if let Some(row) = run.history.of("test").next_back().filter(|_| !files.is_empty()) {
+        let number = |name: &str| row.number(name).map_or("undefined".into(), |x| format!("{x:.4}"));
+        let value = format!("C51 loss {}, |td| {}, mean Q {}", number("loss"), number("td"), number("q"));
+        facts.push(("test transitions".into(), value));
     }
     for name in ["task", "device", "parameters", "program", "kernels"] {
         let value = about.and_then(|row| row.fields.get(name)).map(text).filter(|value| !value.is_empty());

@@ -18,6 +18,7 @@ use crate::replay::Replay;
 use crate::report::Report;
 use crate::task::{Her, Task};
 use crate::training::{Collect, Optimizer, Train};
+use crate::transitions::Transitions;
 
 /// What is wrong with a configuration; the text names the key and the value.
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +40,12 @@ pub enum ConfigError {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What is learned: the market, or a control task.
+    /// What is learned: the market, a control task, or a data set of transitions.
     pub task: Task,
     /// Where the bars come from.
     pub data: Data,
+    /// A data set of transitions, in place of an environment.
+    pub transitions: Transitions,
     /// Network shape.
     pub model: ModelShape,
     /// Training.
@@ -232,6 +235,7 @@ impl Config {
         self.checkpoint.check()?;
         self.report.check()?;
         self.task.check(self)?;
+        self.transitions.check(self)?;
         self.her.check(self)?;
         let unit = |key: &str, value: f64| {
             if (0.0..=1.0).contains(&value) {

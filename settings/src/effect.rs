@@ -38,6 +38,12 @@ impl Config {
         if !enabled && name != "enabled" {
             return Some(format!("{section}.enabled = false"));
         }
+        // A data set comes without environments.
+        let of_an_environment =
+            section == "collect" || key == "iql.adaptive_epsilon" || (section == "task" && name != "name");
+        if of_an_environment && self.task.is_transitions() {
+            return Some(format!("task.name = \"{}\"", self.task.name));
+        }
         // A control task reads no bars.
         let of_the_market =
             ["data", "split", "market", "folds"].contains(&section) || key == "collect.episode";
@@ -73,6 +79,10 @@ impl Config {
                 "there is one term on the main parameters, so nothing is shared"
             }
             "task" if name != "name" && self.task.is_market() => "task.name = \"market\"",
+            "transitions" if !self.task.is_transitions() => "transitions.files is not set",
+            "transitions" if name == "shard_steps" && self.transitions.resident == 0 => {
+                "transitions.resident = 0"
+            }
             "data" if name.starts_with("synthetic") && has_file => match self.data.file {
                 Some(_) => "data.file is set",
                 None => "data.files is set",
@@ -145,6 +155,28 @@ mod tests {
                 "her.future = 2 has no effect: her.enabled = false",
                 "task.limit = 50 has no effect: task.name = \"market\"",
             ]
+        );
+    }
+
+    #[test]
+    fn a_data_set_has_no_environment() {
+        assert_eq!(
+            without_effect(&[
+                "task.name=transitions",
+                "transitions.files=[\"a.npz\"]",
+                "collect.steps=3",
+                "transitions.shard_steps=5",
+                "market.window=4",
+            ]),
+            [
+                "collect.steps = 3 has no effect: task.name = \"transitions\"",
+                "market.window = 4 has no effect: task.name = \"transitions\"",
+                "transitions.shard_steps = 5 has no effect: transitions.resident = 0",
+            ]
+        );
+        assert_eq!(
+            without_effect(&["transitions.test=0.2"]),
+            ["transitions.test = 0.2 has no effect: transitions.files is not set"]
         );
     }
 

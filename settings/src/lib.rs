@@ -23,6 +23,7 @@ pub mod report;
 pub mod schedule;
 pub mod task;
 pub mod training;
+pub mod transitions;
 
 pub use checkpoints::{Checkpoints, Difference};
 pub use config::{Config, ConfigError};
@@ -39,3 +40,4 @@ pub use report::Report;
 pub use schedule::Schedule;
 pub use task::{Her, Task};
 pub use training::{Collect, Optimizer, Precision, Train};
+pub use transitions::Transitions;

@@ -106,6 +106,10 @@ impl Replay {
                 self.iqn_weight
             ));
         }
+        if config.task.is_transitions() {
+            // Every window of a data set is complete.
+            return Ok(());
+        }
         let collect = &config.collect;
         if collect.capacity < self.n_step.saturating_mul(collect.environments) {
             return invalid(format!(

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, ConfigError};
 
-/// `[task]`: the market, or a control task. Which names there are, and which sizes they take, is known to the program's
-/// list of environments (`gpu::task`), which also checks them.
+/// `[task]`: the market, a control task, or a data set of transitions (`[transitions]`). Which names of control tasks there
+/// are, and which sizes they take, is known to the program's list of environments (`gpu::task`), which also checks them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Task {
-    /// `market`, or the name of a control task: `cartpole`, `acrobot`, `bit_flip`, `mountain_car`.
+    /// `market`; the name of a control task: `cartpole`, `acrobot`, `bit_flip`, `mountain_car`; or `transitions`, a data set.
     pub name: String,
     /// Size of the task, in its own unit (`bit_flip`: bits); 0 for the task's default.
     pub size: usize,
@@ -31,10 +31,17 @@ impl Default for Task {
 impl Task {
     /// Name of the market.
     pub const MARKET: &'static str = "market";
+    /// Name of what is learned from a data set alone.
+    pub const TRANSITIONS: &'static str = "transitions";
 
     /// Whether it is the market.
     pub fn is_market(&self) -> bool {
         self.name == Self::MARKET
+    }
+
+    /// Whether it is a data set of transitions, without an environment.
+    pub fn is_transitions(&self) -> bool {
+        self.name == Self::TRANSITIONS
     }
 
     /// Checks values, and the combinations with the other sections.

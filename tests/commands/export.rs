@@ -84,7 +84,15 @@ fn policy(sets: &[&str], record: &MarketRecord) -> Checkpoint {
         program: "0".into(),
         score: Some(0.5),
     };
-    Checkpoint { config, market: Some(record.clone()), provenance, online, target, kept: Default::default() }
+    Checkpoint {
+        config,
+        market: Some(record.clone()),
+        data_set: None,
+        provenance,
+        online,
+        target,
+        kept: Default::default(),
+    }
 }
 
 /// A record that does not change with the synthetic market's code.
@@ -276,5 +284,5 @@ pub fn synthetic_policy(sets: &[&str]) -> Checkpoint {
         program: "0".into(),
         score: Some(0.5),
     };
-    Checkpoint { config, market, provenance, online, target, kept: Default::default() }
+    Checkpoint { config, market, data_set: None, provenance, online, target, kept: Default::default() }
 }

@@ -30,7 +30,15 @@ fn policy(score: Option<f64>) -> Checkpoint {
     let target = online[..flat.target_len()].to_vec();
     let provenance =
         Provenance { epoch: 3, device: "a test".into(), kernels: "none".into(), program: "0".into(), score };
-    Checkpoint { config, market, provenance, online, target, kept: host::step::Kept::default() }
+    Checkpoint {
+        config,
+        market,
+        data_set: None,
+        provenance,
+        online,
+        target,
+        kept: host::step::Kept::default(),
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod report;
 mod resumable;
 mod resume;
 mod task;
+mod transitions;
 mod walk;
 
 use std::path::{Path, PathBuf};

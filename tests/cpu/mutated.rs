@@ -42,7 +42,7 @@ static POLICY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     };
     let (config, market) = (config.clone(), Some(market.record.clone()));
     let kept: Kept = agent.kept().expect("what is kept");
-    Checkpoint { config, market, provenance, online, target, kept }.bytes().expect("bytes")
+    Checkpoint { config, market, data_set: None, provenance, online, target, kept }.bytes().expect("bytes")
 });
 
 /// Metadata and tensors of a state.
@@ -54,6 +54,7 @@ static STATE: LazyLock<(BTreeMap<String, String>, Tensors)> = LazyLock::new(|| {
     let saved = SavedRun {
         config: config.clone(),
         market: Some(market.record.clone()),
+        data_set: None,
         origin: Origin::of(&agent, "none"),
         position: Position { collected: 5, trained: 2, step: 2, ..Position::start() },
         policies: [Some(POLICY.clone()), None],

@@ -5,6 +5,7 @@ mod cublaslt;
 mod graph;
 #[path = "../kernels/mod.rs"]
 mod kernels;
+mod offline;
 mod refused;
 #[path = "../resumable/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]

@@ -47,6 +47,7 @@ pub mod market_step;
 pub mod n_step;
 pub mod noisy;
 pub mod noisy_step;
+pub mod offline;
 pub mod philox_fill;
 pub mod priority_sample;
 pub mod priority_tree;
@@ -137,6 +138,7 @@ macro_rules! for_each_body {
             symbols_step { one_graph_walks_every_symbol }
             noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
             noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }
+            offline { uniform, prioritized, shards }
             philox_fill { uniform_bits, bernoulli_bits, normal_values, moments, steps_differ }
             probe { permutation, differences, whole_probe }
             prune { smallest_first, extreme_values, steps }

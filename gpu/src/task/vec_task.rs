@@ -59,7 +59,7 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => {
-                write!(f, "task.name = \"{name}\": expected market, {}", NAMES.join(", "))
+                write!(f, "task.name = \"{name}\": expected market, {}, or transitions", NAMES.join(", "))
             }
             Self::Size { name, size, least: 0, most: 0 } => {
                 write!(f, "task.size = {size}, task.name = \"{name}\": this task has no size, leave it at 0")

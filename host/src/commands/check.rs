@@ -1,7 +1,8 @@
-//! `host data check`: what a bar file holds, what is wrong with it, and what would help.
+//! `host data check`: what a bar file holds, what is wrong with it, and what would help; what a data set of transitions holds.
 
 mod facts;
 mod lines;
+mod transitions;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -29,6 +30,9 @@ const ALTERNATIVES: usize = 9;
 
 /// `host data check`.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<()> {
+    if ::transitions::looks_like_transitions(Path::new(&args.file)) {
+        return self::transitions::check(args);
+    }
     let mut config = args.read.configuration(&args.file)?;
     let options = load_options(&config.data)?;
     let path = Path::new(&args.file);

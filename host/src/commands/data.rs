@@ -1,4 +1,4 @@
-//! `host data`: bar files checked, converted, made.
+//! `host data`: bar files checked, converted, made; data sets of transitions checked.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,7 +17,8 @@ use crate::train::progress::write_result;
 /// What to do with a bar file.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DataCommand {
-    /// Say what a bar file holds, what is wrong with it, and what would help; code 1 if `train` would refuse it.
+    /// Say what a bar file (or a data set of transitions) holds, what is wrong with it, and what would help; code 1 if `train`
+    /// would refuse it.
     Check(CheckArgs),
     /// Write the bars of a file as CSV or Parquet: times in UTC, plain column names, every value exactly.
     ///
@@ -58,7 +59,7 @@ impl ReadArgs {
 /// `data check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
-    /// Bar file, CSV or Parquet.
+    /// Bar file, CSV or Parquet; or a data set of transitions.
     #[arg(value_name = "FILE")]
     pub file: String,
     /// How it is read.

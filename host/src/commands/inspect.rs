@@ -13,6 +13,7 @@ use settings::{Config, Flat};
 
 use crate::train::checkpoint::{Checkpoint, Provenance};
 use crate::train::market::{MarketRecord, Walk};
+use crate::train::offline::OfflineRecord;
 use crate::train::progress::write_result;
 use crate::train::world::Evaluation;
 
@@ -83,9 +84,12 @@ fn history_text(rows: &[Value]) -> String {
     if rows.is_empty() {
         return String::new();
     }
+    // Of a data set the loss of its validation part.
+    let offline = rows.iter().any(|row| row.get("validation_loss").is_some());
+    let columns = if offline { ["held-out loss", "held-out td"] } else { ["validation", "Sharpe"] };
     let mut text = format!(
-        "  history\n    {:>5} {:>11} {:>11} {:>9} {:>12} {:>12}\n",
-        "epoch", "loss", "td", "epsilon", "validation", "Sharpe"
+        "  history\n    {:>5} {:>11} {:>11} {:>9} {:>13} {:>12}\n",
+        "epoch", "loss", "td", "epsilon", columns[0], columns[1]
     );
     for row in rows {
         let number = |key: &str, digits: usize| match row[key].as_f64() {
@@ -93,13 +97,18 @@ fn history_text(rows: &[Value]) -> String {
             None => "-".into(),
         };
         let gain = row["validation_return"].as_f64().map_or("-".into(), |x| format!("{:+.2}%", 100.0 * x));
+        let validated = match offline {
+            true => [number("validation_loss", 5), number("validation_td", 5)],
+            false => [gain, number("validation_sharpe", 3)],
+        };
         text += &format!(
-            "    {:>5} {:>11} {:>11} {:>9} {gain:>12} {:>12}{}\n",
+            "    {:>5} {:>11} {:>11} {:>9} {:>13} {:>12}{}\n",
             number("epoch", 0),
             number("loss", 5),
             number("td", 5),
             number("epsilon", 3),
-            number("validation_sharpe", 3),
+            validated[0],
+            validated[1],
             if row["best"] == true { "  best so far" } else { "" }
         );
     }
@@ -113,6 +122,7 @@ struct Inspected<'a> {
     checksum: Option<&'a str>,
     provenance: &'a Provenance,
     market: Option<&'a MarketRecord>,
+    transitions: Option<&'a OfflineRecord>,
     parameters: Value,
     tensors: Vec<Value>,
     config: &'a Config,
@@ -134,6 +144,7 @@ impl<'a> Inspected<'a> {
             checksum,
             provenance: &checkpoint.provenance,
             market: checkpoint.market.as_ref(),
+            transitions: checkpoint.data_set.as_ref(),
             parameters: json!({ "total": flat.count(), "parts": parts }),
             tensors,
             config: &checkpoint.config,
@@ -156,6 +167,15 @@ fn trained_on(out: &mut String, market: &MarketRecord) -> std::fmt::Result {
     Ok(())
 }
 
+/// The files of a data set, and its parts.
+fn trained_on_transitions(out: &mut String, data_set: &OfflineRecord) -> std::fmt::Result {
+    for file in &data_set.files {
+        writeln!(out, "  trained on  {}: {} transitions, hash {}", file.file, file.transitions, file.hash)?;
+    }
+    let OfflineRecord { files: _, learned, validation, test } = data_set;
+    writeln!(out, "              {learned} learned from, {validation} for validation, {test} for the test")
+}
+
 fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Result<String, std::fmt::Error> {
     let provenance = &checkpoint.provenance;
     let flat = Flat::new(&checkpoint.config.model, &checkpoint.config.parts());
@@ -173,9 +193,10 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
         "  checksum    {}",
         checksum.map_or("none: written by an earlier program".into(), |sum| format!("{sum}, right"))
     )?;
-    match &checkpoint.market {
-        Some(market) => trained_on(out, market)?,
-        None => writeln!(out, "  trained on  the task {}", checkpoint.config.task.name)?,
+    match (&checkpoint.market, &checkpoint.data_set) {
+        (Some(market), _) => trained_on(out, market)?,
+        (None, Some(data_set)) => trained_on_transitions(out, data_set)?,
+        (None, None) => writeln!(out, "  trained on  the task {}", checkpoint.config.task.name)?,
     }
     writeln!(out, "  parameters  {}", flat.count())?;
     for (part, count) in flat.counts() {

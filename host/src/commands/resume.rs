@@ -120,6 +120,9 @@ impl ResumingRun {
     /// Names every key that differs and may not, or both hashes of the bars.
     pub fn check_input(&self, config: &Config, world: World<'_>) -> anyhow::Result<()> {
         check_config(&self.saved.config, config, true)?;
+        if let (Some(saved), Some(data)) = (&self.saved.data_set, world.data_set()) {
+            saved.check_same(&data.record).context("the run cannot go on")?;
+        }
         // A control task is all in the configuration.
         let (Some(saved), Some(market)) = (&self.saved.market, world.market()) else { return Ok(()) };
         check_bars(&saved.symbols, &market.record.symbols)

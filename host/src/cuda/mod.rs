@@ -22,6 +22,6 @@ pub use graph::Graph;
 pub use images::{KernelImage, KernelImages};
 pub use memory::MemoryReport;
 pub use nodes::{Node, NodeKind};
-pub use pinned::Pinned;
+pub use pinned::{Lent, Pinned};
 pub use system::{DriverVersion, GpuProperties};
 pub use timed::TimedGraphs;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use cuda_std::Buf;
 
@@ -48,12 +49,53 @@ impl<T> Pinned<T> {
     }
 }
 
+/// Page-locked bytes, freed with the last that uses them.
+#[derive(Debug)]
+struct PinnedMemory {
+    address: *mut u8,
+    label: String,
+}
+
+// SAFETY: the memory is the process's own; who may touch it when is a matter of `PinnedBlock` and `Lent`, of which the
+// former leaves it alone as long as there is one of the latter.
+unsafe impl Send for PinnedMemory {}
+// SAFETY: as above; the struct itself is never changed.
+unsafe impl Sync for PinnedMemory {}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        // SAFETY: `address` came from `cuMemHostAlloc` under `label`; the executor has waited for the device.
+        let code = unsafe { driver::cuMemFreeHost(self.address.cast()) };
+        if let Err(error) = check(code, "cuMemFreeHost", || format!("pinned buffer `{}`", self.label)) {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// A pinned buffer lent to another thread, which may write it ([`CudaExec::lend_pinned`]). The executor leaves it alone until
+/// it is given back.
+#[derive(Debug)]
+pub struct Lent<T> {
+    memory: Arc<PinnedMemory>,
+    handle: Pinned<T>,
+}
+
+impl<T: Element> Lent<T> {
+    /// The elements.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: the block has `len` initialised elements of plain data, aligned to a page; no copy was using them when
+        // they were lent, the executor begins none before they are given back, and there is one `Lent` of a block at most.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.address.cast(), self.handle.len) }
+    }
+}
+
 /// One page-locked allocation and what is known about copies that use it.
 #[derive(Debug)]
 pub(super) struct PinnedBlock {
-    address: *mut u8,
+    memory: Arc<PinnedMemory>,
     bytes: usize,
-    label: String,
+    /// Another thread is writing it.
+    lent: bool,
     /// Recorded after the last eager copy.
     last_copy: Event,
     copying: bool,
@@ -72,8 +114,20 @@ impl PinnedBlock {
         let address: *mut u8 = address.cast();
         // SAFETY: `address` has `bytes` writable bytes, just allocated under `label`.
         unsafe { ptr::write_bytes(address, 0, bytes) };
-        let label = label.to_owned();
-        Ok(Self { address, bytes, label, last_copy, copying: false, in_graph: false, _gpu: gpu.clone() })
+        let memory = Arc::new(PinnedMemory { address, label: label.to_owned() });
+        Ok(Self { memory, bytes, lent: false, last_copy, copying: false, in_graph: false, _gpu: gpu.clone() })
+    }
+
+    fn label(&self) -> &str {
+        &self.memory.label
+    }
+
+    /// Refuses what would touch memory that another thread is writing.
+    fn at_home(&self, operation: &'static str) -> Result<(), ExecError> {
+        match self.lent {
+            false => Ok(()),
+            true => Err(ExecError::Lent { operation, label: self.label().to_owned() }),
+        }
     }
 
     /// Waits until no copy uses the memory; replays run on `main`.
@@ -86,16 +140,6 @@ impl PinnedBlock {
             self.copying = false;
         }
         Ok(())
-    }
-}
-
-impl Drop for PinnedBlock {
-    fn drop(&mut self) {
-        // SAFETY: `address` came from `cuMemHostAlloc` under `label`; the executor has waited for the device.
-        let code = unsafe { driver::cuMemFreeHost(self.address.cast()) };
-        if let Err(error) = check(code, "cuMemFreeHost", || format!("pinned buffer `{}`", self.label)) {
-            tracing::warn!("{error}");
-        }
     }
 }
 
@@ -125,30 +169,51 @@ impl CudaExec {
             return Err(ExecError::Length { operation: "write_pinned", buffer: to.len, host: from.len() });
         }
         let index = self.pinned_index(to)?;
-        self.forbid_in_capture("write", || self.pinned[index].label.clone())?;
+        self.forbid_in_capture("write", || self.pinned[index].label().to_owned())?;
         let (main, block) = self.main_and_pinned(index);
+        block.at_home("write")?;
         block.settle(main)?;
         let bytes: &[u8] = bytemuck::cast_slice(from);
         debug_assert_eq!(bytes.len(), block.bytes);
         // SAFETY: the block has as many bytes as the handle's `len` elements, which `from` matches; `settle` has
         // waited for every copy that reads them.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.address, bytes.len()) };
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.memory.address, bytes.len()) };
         Ok(())
     }
 
     /// Reads a pinned buffer, once no copy writes it any more.
     pub fn read_pinned<T: Element>(&mut self, from: Pinned<T>) -> Result<Vec<T>, ExecError> {
         let index = self.pinned_index(from)?;
-        self.forbid_in_capture("read", || self.pinned[index].label.clone())?;
+        self.forbid_in_capture("read", || self.pinned[index].label().to_owned())?;
         let (main, block) = self.main_and_pinned(index);
+        block.at_home("read")?;
         block.settle(main)?;
         let mut out = vec![T::default(); from.len];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
         debug_assert_eq!(bytes.len(), block.bytes);
         // SAFETY: the block has as many bytes as the handle's `len` elements, and so has `out`; `settle` has
         // waited for every copy that writes them.
-        unsafe { ptr::copy_nonoverlapping(block.address, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { ptr::copy_nonoverlapping(block.memory.address, bytes.as_mut_ptr(), bytes.len()) };
         Ok(out)
+    }
+
+    /// Hands a pinned buffer to another thread to write, once no copy uses it any more. Until it is given back
+    /// ([`CudaExec::return_pinned`]) every other use of it is an error; one that is dropped instead never comes back.
+    pub fn lend_pinned<T: Element>(&mut self, handle: Pinned<T>) -> Result<Lent<T>, ExecError> {
+        let index = self.pinned_index(handle)?;
+        self.forbid_in_capture("lending", || self.pinned[index].label().to_owned())?;
+        let (main, block) = self.main_and_pinned(index);
+        block.at_home("lending")?;
+        block.settle(main)?;
+        block.lent = true;
+        Ok(Lent { memory: block.memory.clone(), handle })
+    }
+
+    /// Takes a lent buffer back.
+    pub fn return_pinned<T: Element>(&mut self, lent: Lent<T>) -> Result<(), ExecError> {
+        let index = self.pinned_index(lent.handle)?;
+        self.pinned[index].lent = false;
+        Ok(())
     }
 
     /// Copies a pinned buffer to the device on a lane, asynchronously; may be captured.
@@ -183,15 +248,16 @@ impl CudaExec {
             return Ok(());
         }
         self.arena().holder(device.addr(), device.bytes(), || operation.into())?;
+        self.pinned[index].at_home(operation)?;
         let captured = self.note(lane, operation)?;
         let (stream, block) = self.lane_and_pinned(lane, index)?;
         if !captured && block.copying {
             // One event stands for all copies, so a later copy on another lane follows the earlier one.
             stream.wait(&block.last_copy)?;
         }
-        let code = copy(block.address, device.addr(), block.bytes, stream);
+        let code = copy(block.memory.address, device.addr(), block.bytes, stream);
         check(code, "cuMemcpyAsync", || {
-            format!("{operation} of pinned buffer `{}`, {} bytes, {lane}", block.label, block.bytes)
+            format!("{operation} of pinned buffer `{}`, {} bytes, {lane}", block.label(), block.bytes)
         })?;
         if captured {
             block.in_graph = true;

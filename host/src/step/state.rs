@@ -232,13 +232,20 @@ impl Replay {
         if !ends.is_empty() {
             state.push(StateBlock::new(format!("{name}.ends"), ends.slice(0, filled)));
         }
-        if let Some(tree) = priorities {
-            let Priorities { capacity: _, groups: _, width: _, leaves, sums, highest, chosen: _ } = tree;
-            state.push(StateBlock::new(format!("{name}.leaves"), *leaves));
-            state.push(StateBlock::new(format!("{name}.sums"), *sums));
-            state.push(StateBlock::new(format!("{name}.highest"), *highest));
-        }
+        state.extend(priorities.iter().flat_map(|tree| tree.state(name)));
         state
+    }
+}
+
+impl Priorities {
+    /// The tree: all that changes in a ring that holds a data set.
+    pub fn state(&self, name: &str) -> [StateBlock; 3] {
+        let Priorities { capacity: _, groups: _, width: _, leaves, sums, highest, chosen: _ } = self;
+        [
+            StateBlock::new(format!("{name}.leaves"), *leaves),
+            StateBlock::new(format!("{name}.sums"), *sums),
+            StateBlock::new(format!("{name}.highest"), *highest),
+        ]
     }
 }
 

@@ -26,6 +26,7 @@ use crate::step::Kept;
 use crate::tensors::room;
 pub use crate::train::files::write_atomically;
 use crate::train::market::MarketRecord;
+use crate::train::offline::OfflineRecord;
 use crate::train::tensor_file;
 use crate::train::walk::fold_folders;
 
@@ -34,6 +35,9 @@ const LARGEST: u64 = 4 << 30;
 
 /// Version of the metadata below; another one is refused.
 const FORMAT: &str = "stepgraph-policy-1";
+
+/// Key of a data set's record in the metadata, as JSON.
+pub(super) const DATA_SET: &str = "transitions";
 
 /// Key of the checksum in the metadata, and the name of its algorithm.
 pub(super) const CHECKSUM: &str = "checksum";
@@ -61,8 +65,10 @@ pub struct Provenance {
 pub struct Checkpoint {
     /// The configuration it was trained with, state width filled in.
     pub config: Config,
-    /// The data it was trained on; none of a control task, which the configuration names.
+    /// The bars it was trained on, if it is a market's. A control task is named by the configuration.
     pub market: Option<MarketRecord>,
+    /// The data set of transitions, if it is one's.
+    pub data_set: Option<OfflineRecord>,
     /// Where it comes from.
     pub provenance: Provenance,
     /// Online parameters of all networks, flat.
@@ -90,6 +96,9 @@ impl Checkpoint {
         ]);
         if let Some(market) = &self.market {
             metadata.insert("market".to_string(), serde_json::to_string(market)?);
+        }
+        if let Some(data_set) = &self.data_set {
+            metadata.insert(DATA_SET.to_string(), serde_json::to_string(data_set)?);
         }
         let sum = checksum(
             &metadata,
@@ -266,6 +275,13 @@ impl Checkpoint {
             market: match config.task.is_market() {
                 true => Some(
                     serde_json::from_str(entry("market")?)
+                        .with_context(|| format!("{name}: its data record"))?,
+                ),
+                false => None,
+            },
+            data_set: match config.task.is_transitions() {
+                true => Some(
+                    serde_json::from_str(entry(DATA_SET)?)
                         .with_context(|| format!("{name}: its data record"))?,
                 ),
                 false => None,

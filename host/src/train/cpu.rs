@@ -20,6 +20,7 @@ use crate::tensors::Tensors;
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, PartRow, StepRow};
 use crate::train::host_environments::{HostEnvironments, episodes};
+use crate::train::offline::Offline;
 use crate::train::replay::{Draw, HostReplay};
 use crate::train::world::World;
 
@@ -77,14 +78,18 @@ fn part_row(metrics: &StepMetrics<f32>, budgeted: bool) -> PartRow {
     }
 }
 
-/// Whether the host has memory for the ring, the networks and a step on a batch.
-fn check_room(config: &Config) -> Result<(), NoRoom> {
+/// Whether the host has memory for a ring of `capacity` slots, the networks and a step on a batch.
+fn check_room(config: &Config, capacity: usize) -> Result<(), NoRoom> {
     let (float, model) = (size_of::<f32>(), &config.model);
     // s and s', action, reward, discount; with priorities a leaf and two nodes of the tree.
     let slot = 2 * model.state * float + size_of::<u64>() + 2 * float;
     let tree = if config.replay.prioritized { float + 4 * size_of::<f64>() } else { 0 };
-    let ring = config.collect.capacity.saturating_mul(slot + tree) as u64;
-    room::check("the replay ring", ring, "collect.capacity or model.state")?;
+    let ring = capacity.saturating_mul(slot + tree) as u64;
+    let keys = match config.task.is_transitions() {
+        true => "transitions.resident",
+        false => "collect.capacity or model.state",
+    };
+    room::check("the replay ring", ring, keys)?;
     if config.vaccine.enabled {
         let ring = config.vaccine.capacity.saturating_mul(slot) as u64;
         room::check("the ring of held-out transitions", ring, "vaccine.capacity")?;
@@ -116,6 +121,8 @@ pub struct CpuAgent<'a> {
     states: Vec<f32>,
     transitions: Transitions,
     replay: HostReplay,
+    /// The part of a data set that the ring holds, where that is not all of it.
+    shard: u64,
     held_out: Option<HeldOut<'a>>,
     sensitivity: Vec<f32>,
     train_step: u64,
@@ -127,10 +134,12 @@ pub struct CpuAgent<'a> {
 impl<'a> CpuAgent<'a> {
     /// Environments, an empty replay and a learner with the initial parameters of the seed.
     pub fn new(config: &'a Config, world: impl Into<World<'a>>) -> anyhow::Result<Self> {
-        check_room(config)?;
         let world = world.into();
+        let data_set = world.data_set();
+        check_room(config, data_set.map_or(config.collect.capacity, Offline::capacity))?;
         let learner = CpuLearner::from_config(config)?;
-        let (e, s) = (config.collect.environments, config.model.state);
+        let e = if data_set.is_some() { 0 } else { config.collect.environments };
+        let s = config.model.state;
         let environments = HostEnvironments::new(world, e, config.train.seed)?;
         let mut states = vec![0.0; e * s];
         environments.observe(&mut states)?;
@@ -148,6 +157,15 @@ impl<'a> CpuAgent<'a> {
             }
             None => None,
         };
+        let replay = match data_set {
+            Some(data) => {
+                let mut ring = HostReplay::of_data_set(&config.replay, data.capacity(), s, world.gamma());
+                ring.fill(&data.rows, &data.drawn_in(0));
+                ring
+            }
+            None => HostReplay::new(&config.replay, config.collect.capacity, s, e, world.gamma())
+                .with_hindsight(world.task().and_then(|task| task.hindsight)),
+        };
         Ok(Self {
             config,
             world,
@@ -155,14 +173,25 @@ impl<'a> CpuAgent<'a> {
             environments,
             states,
             transitions: Transitions::new(e, s),
-            replay: HostReplay::new(&config.replay, config.collect.capacity, s, e, world.gamma())
-                .with_hindsight(world.task().and_then(|task| task.hindsight)),
+            replay,
+            shard: 0,
             held_out,
             sensitivity: Vec::new(),
             train_step: 0,
             collect_step: 0,
             factors: NoisyLayout::new(&config.model).factors,
         })
+    }
+
+    /// Puts the part of a data set into the ring that the next step draws from.
+    fn turn_to_shard(&mut self) {
+        let Some(data) = self.world.data_set() else { return };
+        let Some(shards) = data.shards() else { return };
+        let wanted = shards.of_step(self.train_step);
+        if wanted != self.shard {
+            self.replay.fill(&data.rows, &data.drawn_in(self.train_step));
+            self.shard = wanted;
+        }
     }
 
     /// Epsilon-greedy actions, draw for draw those of the kernel `select_action`.
@@ -254,6 +283,7 @@ impl Agent for CpuAgent<'_> {
             if stop.asked() {
                 break;
             }
+            self.turn_to_shard();
             let (seed, step) = (self.config.train.seed, self.train_step);
             let Draw { batch: mut sample, slots } = self.replay.sample(batch, branches, seed, step);
             let iqn = &self.config.iqn;
@@ -304,7 +334,7 @@ impl Agent for CpuAgent<'_> {
     }
 
     fn backtest(&mut self, part: PartName, symbol: usize, stop: &Stop) -> anyhow::Result<Vec<LogRow>> {
-        let market = self.world.market().context("a control task has no backtest")?;
+        let market = self.world.market().context("only a market has a backtest")?;
         let (learner, part) = (&self.learner, market.symbol_part(part, symbol));
         rollout(&market.params, &market.table, part, |state| {
             stop.check().map_err(anyhow::Error::from)?;
@@ -316,7 +346,7 @@ impl Agent for CpuAgent<'_> {
     }
 
     fn episodes(&mut self, seed: u64, stop: &Stop) -> anyhow::Result<Vec<Finished>> {
-        let task = self.world.task().context("the market has no episodes to evaluate")?;
+        let task = self.world.task().context("only a control task has episodes to evaluate")?;
         let branches = self.config.model.branches.len();
         episodes(&task, seed, |states| {
             stop.check()?;

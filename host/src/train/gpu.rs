@@ -1,4 +1,7 @@
-//! The agent on the GPU: one graph for a training step, one for a collection step, one for each backtest's bar.
+//! The agent on the GPU: one graph for a training step, one for a collection step, one for each backtest's bar. On a data set
+//! nothing is collected, and where not all of it is on the device there is a training step's graph for either half.
+
+mod source;
 
 use std::ops::ControlFlow;
 
@@ -16,16 +19,19 @@ use settings::{Config, Group, Pruning};
 use crate::cublaslt::cache::PlanTable;
 use crate::cuda::{CudaExec, Graph};
 use crate::exec::Memory;
+use crate::step::state::StateBlock;
 use crate::step::{
     Collector, CollectorInput, EnvironmentInput, Kept, Matmul, Replay, StepBuffers, StepShape, TableBuffers,
-    prune, record, record_probe, record_pruning, record_vaccinated, state,
+    prune, record_probe, record_vaccinated, state,
 };
 use crate::tensors::Tensors;
 use crate::train::Stop;
 use crate::train::agent::{Agent, Learned, PartName, PartRow, StepRow};
 use crate::train::gpu_task::GreedyEpisodes;
-use crate::train::profiler::{Profiler, StepProfile};
+use crate::train::offline::{Offline, Staging, ring};
+use crate::train::profiler::StepProfile;
 use crate::train::world::World;
+use source::{Collection, Drawn, Source};
 
 /// Graph launches between two looks at the device: enough that the host is never waited for.
 const CHUNK: usize = 250;
@@ -62,19 +68,16 @@ struct VaccineGraphs {
 
 /// The GPU agent.
 pub struct GpuAgent {
+    /// Before the executor, whose memory its threads may be writing.
+    source: Source,
     exec: CudaExec,
     shape: StepShape,
     buffers: StepBuffers,
-    collector: Collector,
-    train_graph: Graph,
-    /// The training step that begins with a pruning.
-    pruning_graph: Option<Graph>,
-    collect_graph: Graph,
+    /// One; two of a data set of which only a part is on the device.
+    drawn: Vec<Drawn>,
     vaccine: Option<VaccineGraphs>,
     /// The causal probe, behind the steps that end with it.
     probe_graph: Option<Graph>,
-    /// Times the last steps of an epoch.
-    profiler: Option<Profiler>,
     backtests: Vec<Backtest>,
     /// A control task's evaluation.
     greedy: Option<GreedyEpisodes>,
@@ -100,28 +103,49 @@ impl GpuAgent {
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
         let pending = config.replay.pending(config.collect.environments);
-        let mut replay = Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
         let (environment, market) = match world {
             World::Market(market) => {
                 let (params, part) = (&market.params, market.learned());
                 let table = TableBuffers::upload(&mut exec, &market.table)?;
-                (EnvironmentInput::Market { params, part, table }, Some((market, table)))
+                (Some(EnvironmentInput::Market { params, part, table }), Some((market, table)))
             }
-            World::Task(task) => {
-                replay = replay.for_task(&mut exec, task.hindsight)?;
-                (task.environment(), None)
-            }
+            World::Task(task) => (Some(task.environment()), None),
+            World::Transitions(_) => (None, None),
         };
         let values = buffers.parts.and_then(|parts| parts.iql);
-        let input = CollectorInput {
-            environment,
-            environments: config.collect.environments,
-            log_rows: 0,
-            clock: Some(buffers.clock),
-            support: Some(buffers.support),
-            epsilon: values.filter(|_| config.iql.adaptive_epsilon).map(|iql| iql.epsilon),
+        let collector = match environment {
+            Some(environment) => {
+                let input = CollectorInput {
+                    environment,
+                    environments: config.collect.environments,
+                    log_rows: 0,
+                    clock: Some(buffers.clock),
+                    support: Some(buffers.support),
+                    epsilon: values.filter(|_| config.iql.adaptive_epsilon).map(|iql| iql.epsilon),
+                };
+                let mut replay =
+                    Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
+                if let World::Task(task) = world {
+                    replay = replay.for_task(&mut exec, task.hindsight)?;
+                }
+                Some(Collector::alloc(&mut exec, &shape, input, replay, "collect")?)
+            }
+            None => None,
         };
-        let collector = Collector::alloc(&mut exec, &shape, input, replay, "collect")?;
+        let staging = match world.data_set().and_then(|data| Some((data, data.shards()?))) {
+            Some((data, shards)) => Some(Staging::alloc(&mut exec, &shape, data, shards)?),
+            None => None,
+        };
+        let rings = match (&staging, &collector) {
+            (Some(staging), _) => staging.rings().to_vec(),
+            (None, Some(collector)) => vec![collector.replay],
+            (None, None) => {
+                let slots = world.data_set().map_or(1, Offline::capacity);
+                let hint =
+                    "a data set that the device has no room for is drawn from in parts: transitions.resident";
+                vec![Replay::alloc(&mut exec, &shape, slots).context(hint)?]
+            }
+        };
 
         // A backtest always takes the Rust products: with one row they are as fast, and the same checkpoint gives
         // the same decisions whatever cuBLASLt is installed.
@@ -165,30 +189,30 @@ impl GpuAgent {
             None => None,
         };
 
-        // One eager run of the same functions: cuBLASLt's plans and workspaces exist before the capture.
-        record(&mut exec, &shape, &buffers, Some(&replay))?;
-        collector.record(&mut exec, &shape, online)?;
-        let train_graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))
-            .context("capturing the training step")?;
-        let pruning_graph = match config.pruning.enabled {
-            true => {
-                record_pruning(&mut exec, &shape, &buffers, Some(&replay))?;
-                let record = |exec: &mut CudaExec| record_pruning(exec, &shape, &buffers, Some(&replay));
-                Some(Graph::capture(&mut exec, record).context("capturing the pruning step")?)
+        let drawn = rings
+            .iter()
+            .map(|&replay| Drawn::capture(&mut exec, &shape, &buffers, replay, profile))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let collection = match collector {
+            Some(collector) => {
+                collector.record(&mut exec, &shape, online)?;
+                let graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
+                    .context("capturing the collection step")?;
+                Some(Collection { collector, graph })
             }
-            false => None,
+            None => None,
         };
-        let collect_graph = Graph::capture(&mut exec, |exec| collector.record(exec, &shape, online))
-            .context("capturing the collection step")?;
         let held_out = market.and_then(|(market, table)| Some((market, table, market.held_out()?)));
         let vaccine = match held_out {
             Some((market, table, part)) => {
+                let replay = rings[0];
                 let input = CollectorInput {
                     environment: EnvironmentInput::Market { params: &market.params, part, table },
                     environments: config.vaccine.environments,
+                    log_rows: 0,
                     clock: None,
+                    support: Some(buffers.support),
                     epsilon: None,
-                    ..input
                 };
                 // Drawn uniformly, whatever the training's ring does.
                 let pending = config.replay.pending(config.vaccine.environments);
@@ -228,27 +252,28 @@ impl GpuAgent {
             }
             false => None,
         };
-        let profiler = match profile {
-            true => Some(Profiler::new(&mut exec, &shape, &buffers, &replay)?),
-            false => None,
-        };
         exec.seal();
         let description = format!(
             "{} ({:?}, products by {matmul:?})",
             exec.gpu().properties().name,
             config.train.precision
         );
+        let source = match (collection, staging, world.data_set()) {
+            (Some(collection), _, _) => Source::Collection(Box::new(collection)),
+            (None, Some(staging), _) => Source::Staged(Box::new(staging)),
+            (None, None, Some(data)) => {
+                Source::Resident { rows: data.rows.clone(), learned: data.learned.clone() }
+            }
+            (None, None, None) => bail!("neither environments nor a data set to learn from"),
+        };
         let mut agent = Self {
+            source,
             exec,
             shape,
             buffers,
-            collector,
-            train_graph,
-            pruning_graph,
-            collect_graph,
+            drawn,
             vaccine,
             probe_graph,
-            profiler,
             backtests,
             greedy,
             steps: 0,
@@ -272,9 +297,17 @@ impl GpuAgent {
         self.exec.upload(p.v, &zeros)?;
         self.exec.upload(self.buffers.clock, &[0u64; clock::WORDS as usize])?;
         self.exec.upload(self.buffers.adam, &[0u64; clock::adam::WORDS as usize])?;
-        let collector = self.collector;
-        collector.reset(&mut self.exec)?;
-        collector.record_first(&mut self.exec, &self.shape)?;
+        match &mut self.source {
+            Source::Collection(collection) => {
+                let collector = collection.collector;
+                collector.reset(&mut self.exec)?;
+                collector.record_first(&mut self.exec, &self.shape)?;
+            }
+            Source::Resident { rows, learned } => {
+                ring::fill(&mut self.exec, self.shape.stride, &self.drawn[0].replay, rows, learned)?;
+            }
+            Source::Staged(staging) => staging.begin(&mut self.exec, 0)?,
+        }
         let Some(collector) = self.vaccine.as_ref().map(|vaccine| vaccine.collector) else { return Ok(()) };
         collector.reset(&mut self.exec)?;
         self.exec.upload(collector.clock, &[0u64; clock::WORDS as usize])?;
@@ -287,17 +320,25 @@ impl GpuAgent {
     fn launch(&mut self, count: usize, end: u64) -> anyhow::Result<()> {
         let parts = &self.shape.parts;
         for step in self.steps..self.steps + count as u64 {
+            let ring = match &mut self.source {
+                Source::Staged(staging) => {
+                    staging.advance(&mut self.exec, step)?;
+                    staging.ring_of(step)
+                }
+                Source::Collection(_) | Source::Resident { .. } => 0,
+            };
+            let Drawn { train_graph, pruning_graph, profiler, .. } = &mut self.drawn[ring];
             let vaccine = self.vaccine.as_ref().filter(|_| parts.vaccine.is_in(step));
-            let pruning = self.pruning_graph.as_ref().filter(|_| self.shape.pruning.due(step));
+            let pruning = pruning_graph.as_ref().filter(|_| self.shape.pruning.due(step));
             let pruning = pruning.map(|plain| vaccine.map_or(Some(plain), |v| v.pruning_graph.as_ref()));
             let special = pruning.flatten().or(vaccine.map(|vaccine| &vaccine.train_graph));
             // Steps as they mostly are get profiled.
-            let timed = match (&mut self.profiler, special) {
+            let timed = match (profiler, special) {
                 (Some(profiler), None) => profiler.step(&mut self.exec, (end - step) as usize)?,
                 _ => false,
             };
             if !timed {
-                special.unwrap_or(&self.train_graph).replay(&mut self.exec)?;
+                special.unwrap_or(train_graph).replay(&mut self.exec)?;
             }
             if let Some(probe) = self.probe_graph.as_ref().filter(|_| parts.probe.is_in(step)) {
                 probe.replay(&mut self.exec)?;
@@ -314,6 +355,12 @@ impl GpuAgent {
             Some(iql) => Ok(self.exec.download(iql.averages)?[averages::STARTED as usize] != 0.0),
             None => Ok(false),
         }
+    }
+
+    /// What changes of a data set's rings.
+    fn priorities(&self) -> Vec<StateBlock> {
+        let trees = self.drawn.iter().filter_map(|drawn| drawn.replay.priorities);
+        trees.flat_map(|tree| tree.state(&format!("{COLLECTOR}.ring"))).collect()
     }
 
     /// History rows of the last `count` steps, oldest first.
@@ -339,7 +386,7 @@ impl GpuAgent {
 
     /// The training step's graph, for `profile` and reports.
     pub fn train_graph(&self) -> &Graph {
-        &self.train_graph
+        &self.drawn[0].train_graph
     }
 }
 
@@ -388,8 +435,13 @@ impl Agent for GpuAgent {
     }
 
     fn collect(&mut self, steps: usize, epsilon: f32, stop: &Stop) -> anyhow::Result<usize> {
-        if !self.adapts_epsilon()? {
-            self.exec.upload(self.collector.epsilon, &[epsilon])?;
+        let adapts = self.adapts_epsilon()?;
+        let Source::Collection(collection) = &self.source else {
+            // There is nothing to collect from.
+            return Ok(steps);
+        };
+        if !adapts {
+            self.exec.upload(collection.collector.epsilon, &[epsilon])?;
         }
         if let Some(vaccine) = &self.vaccine {
             // It explores as the schedule says: its transitions are to be ordinary ones.
@@ -397,7 +449,7 @@ impl Agent for GpuAgent {
         }
         let mut done = 0;
         while done < steps && !stop.asked() {
-            self.collect_graph.replay(&mut self.exec)?;
+            collection.graph.replay(&mut self.exec)?;
             if let Some(vaccine) = &self.vaccine {
                 vaccine.collect_graph.replay(&mut self.exec)?;
             }
@@ -431,7 +483,7 @@ impl Agent for GpuAgent {
         let backtest = self.backtests.iter().find(|b| b.part == part).context("no backtest of this part")?;
         let pass = backtest.symbols.get(symbol).with_context(|| format!("no symbol number {symbol}"))?;
         let collector = backtest.collector;
-        let market = collector.environment.market().context("a control task has no backtest")?;
+        let market = collector.environment.market().context("only a market has a backtest")?;
         collector.reset(&mut self.exec)?;
         market.begin_at(&mut self.exec, &pass.params, pass.start)?;
         collector.record_first(&mut self.exec, &self.shape)?;
@@ -449,7 +501,7 @@ impl Agent for GpuAgent {
     }
 
     fn episodes(&mut self, seed: u64, stop: &Stop) -> anyhow::Result<Vec<Finished>> {
-        self.greedy.as_ref().context("the market has no episodes to evaluate")?.run(
+        self.greedy.as_ref().context("only a control task has episodes to evaluate")?.run(
             &mut self.exec,
             seed,
             stop,
@@ -521,7 +573,17 @@ impl Agent for GpuAgent {
         let mut state = Tensors::default();
         state.put(STEPS, vec![self.steps]);
         state::save(&mut self.exec, &self.buffers.state(), &mut state)?;
-        self.collector.save(&mut self.exec, COLLECTOR, &mut state)?;
+        match &self.source {
+            Source::Collection(collection) => {
+                let collector = collection.collector;
+                collector.save(&mut self.exec, COLLECTOR, &mut state)?;
+            }
+            // The transitions themselves never change.
+            Source::Resident { .. } | Source::Staged(_) => {
+                let priorities = self.priorities();
+                state::save(&mut self.exec, &priorities, &mut state)?;
+            }
+        }
         if let Some(vaccine) = &self.vaccine {
             vaccine.collector.save(&mut self.exec, VACCINE, &mut state)?;
         }
@@ -531,7 +593,17 @@ impl Agent for GpuAgent {
     fn load_state(&mut self, state: &mut Tensors) -> anyhow::Result<()> {
         self.steps = state.take::<u64>(STEPS, 1)?[0];
         state::load(&mut self.exec, &self.buffers.state(), state)?;
-        self.collector.load(&mut self.exec, COLLECTOR, state)?;
+        match &mut self.source {
+            Source::Collection(collection) => {
+                let collector = collection.collector;
+                collector.load(&mut self.exec, COLLECTOR, state)?;
+            }
+            Source::Resident { .. } => {
+                let priorities = self.priorities();
+                state::load(&mut self.exec, &priorities, state)?;
+            }
+            Source::Staged(staging) => staging.begin(&mut self.exec, self.steps)?,
+        }
         if let Some(vaccine) = &self.vaccine {
             vaccine.collector.load(&mut self.exec, VACCINE, state)?;
         }
@@ -554,7 +626,12 @@ impl Agent for GpuAgent {
     }
 
     fn profile(&mut self) -> anyhow::Result<Option<StepProfile>> {
-        self.profiler.as_mut().map_or(Ok(None), |profiler| profiler.take(&self.exec))
+        let mut profile = None;
+        for profiler in self.drawn.iter_mut().filter_map(|drawn| drawn.profiler.as_mut()) {
+            // Of two halves the one that the last steps were drawn from.
+            profile = profiler.take(&self.exec)?.or(profile);
+        }
+        Ok(profile)
     }
 
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {

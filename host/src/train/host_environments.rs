@@ -14,6 +14,8 @@ pub enum HostEnvironments<'a> {
     Market(VecMarket<'a>),
     /// Of a control task.
     Task(VecTask),
+    /// A data set comes without.
+    None,
 }
 
 impl<'a> HostEnvironments<'a> {
@@ -28,6 +30,7 @@ impl<'a> HostEnvironments<'a> {
                 seed,
             )?),
             World::Task(run) => Self::Task(VecTask::new(run.task, environments, run.gamma, seed)),
+            World::Transitions(_) => Self::None,
         })
     }
 
@@ -36,6 +39,7 @@ impl<'a> HostEnvironments<'a> {
         match self {
             Self::Market(market) => market.observe(states)?,
             Self::Task(task) => states.copy_from_slice(task.states()),
+            Self::None => {}
         }
         Ok(())
     }
@@ -45,6 +49,7 @@ impl<'a> HostEnvironments<'a> {
         match self {
             Self::Market(market) => market.step(actions, out)?,
             Self::Task(task) => task.step(actions, out, |_, _| ())?,
+            Self::None => {}
         }
         Ok(())
     }
@@ -62,6 +67,7 @@ impl<'a> HostEnvironments<'a> {
                 to.put(format!("{name}.words"), words.to_vec());
                 to.put(format!("{name}.counters"), counters.to_vec());
             }
+            Self::None => {}
         }
     }
 
@@ -70,13 +76,16 @@ impl<'a> HostEnvironments<'a> {
     /// # Errors
     /// Tensors that are missing or of another length, accounts and episodes that cannot be.
     pub fn load(&mut self, name: &str, from: &mut Tensors) -> anyhow::Result<()> {
-        let counters = from.take_any::<u32>(&format!("{name}.counters"))?;
+        let mut counters = || from.take_any::<u32>(&format!("{name}.counters"));
         match self {
+            Self::None => Ok(()),
             Self::Market(market) => {
+                let counters = counters()?;
                 let values = from.take_any::<f64>(&format!("{name}.values"))?;
                 market.restore(&values, &counters).with_context(|| format!("the accounts `{name}`"))
             }
             Self::Task(task) => {
+                let counters = counters()?;
                 let words = from.take_any::<u64>(&format!("{name}.words"))?;
                 task.set_memory(&words, &counters).with_context(|| format!("the environments `{name}`"))
             }

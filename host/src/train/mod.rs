@@ -11,6 +11,7 @@ pub mod hindsight;
 pub mod host_environments;
 pub mod market;
 pub mod metrics;
+pub mod offline;
 pub mod oracle;
 pub mod position;
 pub mod profiler;

@@ -9,13 +9,14 @@ use report::page;
 use report::rows;
 use report::run::RunData;
 use serde::Serialize;
-use settings::{Config, Flat};
+use settings::{Config, Flat, Task};
 
 use crate::step::Kept;
 use crate::train::agent::PartName;
 use crate::train::checkpoint::Checkpoint;
 use crate::train::files::write_atomically;
 use crate::train::market::Market;
+use crate::train::offline::DataFile;
 use crate::train::world::World;
 
 /// Name of the page in a run's folder.
@@ -42,10 +43,13 @@ pub struct About<'a> {
     program: &'static str,
     kernels: &'a str,
     device: String,
-    /// The control task, if it is one.
+    /// The control task, if it is one; `transitions` of a data set.
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<&'static str>,
     data: Vec<Data<'a>>,
+    /// The files of a data set of transitions.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    transitions: &'a [DataFile],
     parameters: usize,
     /// Names of a market state's features, the window's first.
     features: Vec<&'static str>,
@@ -76,8 +80,13 @@ impl<'a> About<'a> {
             program: env!("CARGO_PKG_VERSION"),
             kernels,
             device,
-            task: world.task().map(|task| task.task.name()),
+            task: match world {
+                World::Market(_) => None,
+                World::Task(task) => Some(task.task.name()),
+                World::Transitions(_) => Some(Task::TRANSITIONS),
+            },
             data: data.collect(),
+            transitions: world.data_set().map_or(&[][..], |data| &data.record.files[..]),
             parameters: Flat::new(&config.model, &config.parts()).count(),
             features: if market.is_some() { window.collect() } else { Vec::new() },
         }
@@ -97,6 +106,14 @@ impl<'a> About<'a> {
                 one_line(data.symbol),
                 one_line(data.source),
                 data.bars,
+                data.hash
+            );
+        }
+        for data in self.transitions {
+            text += &format!(
+                "# {}: {} transitions, hash {}\n",
+                one_line(&data.file),
+                data.transitions,
                 data.hash
             );
         }
@@ -152,7 +169,8 @@ impl Values {
         if states.is_empty() {
             bail!("a backtest without a decision");
         }
-        let activations = learner(config, policy)?.activations(Net::Online, &states)?;
+        let learner = learner(config, &policy.online, &policy.target, &policy.kept)?;
+        let activations = learner.activations(Net::Online, &states)?;
         let (atoms, count) = (config.model.atoms, states.len() / config.model.state);
         let branches = activations.q.iter().zip(&activations.probabilities).map(|(q, probabilities)| {
             let actions = q.len() / count;
@@ -179,14 +197,19 @@ fn support(config: &Config, kept: &Kept) -> [f32; 2] {
     }
 }
 
-/// A network on the CPU with a policy's parameters.
-fn learner(config: &Config, policy: &Checkpoint) -> anyhow::Result<CpuLearner> {
+/// Networks on the CPU with a policy's parameters.
+pub(super) fn learner(
+    config: &Config,
+    online: &[f32],
+    target: &[f32],
+    kept: &Kept,
+) -> anyhow::Result<CpuLearner> {
     let mut learner = CpuLearner::from_config(config)?;
     let mut state = learner.export();
-    state.online.clone_from(&policy.online);
-    state.target.clone_from(&policy.target);
-    if !policy.kept.iql.is_empty() {
-        state.iql.clone_from(&policy.kept.iql);
+    state.online = online.to_vec();
+    state.target = target.to_vec();
+    if !kept.iql.is_empty() {
+        state.iql.clone_from(&kept.iql);
     }
     learner.import(state)?;
     Ok(learner)

@@ -10,6 +10,7 @@ use settings::Replay;
 
 use crate::step::Hindsight;
 use crate::train::hindsight::relabel;
+use crate::train::offline::Rows;
 
 /// A ring of transitions in host memory.
 pub struct HostReplay {
@@ -65,6 +66,27 @@ impl HostReplay {
             ends: vec![0; capacity],
             hindsight: None,
         }
+    }
+
+    /// A ring of `capacity` slots for the transitions of a data set, which come all at once ([`HostReplay::fill`]).
+    pub fn of_data_set(settings: &Replay, capacity: usize, state: usize, gamma: f64) -> Self {
+        Self::new(settings, capacity, state, 0, gamma)
+    }
+
+    /// Replaces what the ring holds by rows of a data set, all of which can be drawn: their windows are complete.
+    pub fn fill(&mut self, all: &Rows, rows: &[u32]) {
+        let s = self.state;
+        for (slot, row) in rows.iter().map(|&row| row as usize).enumerate() {
+            self.states[slot * s..][..s].copy_from_slice(all.state(row));
+            self.next_states[slot * s..][..s].copy_from_slice(all.next_state(row));
+            self.actions[slot] = all.actions[row];
+            self.rewards[slot] = all.rewards[row];
+            self.discounts[slot] = all.discounts[row];
+            if let Some(tree) = &mut self.tree {
+                tree.insert(slot);
+            }
+        }
+        (self.size, self.cursor) = (rows.len(), 0);
     }
 
     /// The same ring, some of whose samples get another goal.

@@ -1,5 +1,5 @@
-//! The training loop: collect, train, validate by a greedy backtest or greedy episodes, keep the best; then the test part,
-//! once.
+//! The training loop: collect, train, validate by a greedy backtest, greedy episodes or held-out transitions, keep the best;
+//! then the test part, once.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -38,7 +38,9 @@ struct EpochRow {
     epoch: usize,
     /// Training steps done at its end.
     step: usize,
-    epsilon: f32,
+    /// Absent where nothing is collected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epsilon: Option<f32>,
     steps: usize,
     loss: f32,
     td: f32,
@@ -51,9 +53,19 @@ struct EpochRow {
     train_seconds: f64,
     microseconds_per_step: f64,
     /// A market's total return (a fraction), a control task's mean return.
-    validation_return: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_return: Option<f64>,
     /// Of a market.
     validation_sharpe: Option<f64>,
+    /// Of a data set: the C51 loss of its validation transitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_loss: Option<f64>,
+    /// Their |td|.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_td: Option<f64>,
+    /// Share of their actions that are greedy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_agreement: Option<f64>,
     /// Of a control task: all of its evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     validation: Option<TaskReport>,
@@ -118,7 +130,7 @@ struct Progressing {
 pub struct Run<'a> {
     /// Configuration, state width filled in.
     pub config: &'a Config,
-    /// The market, or a control task.
+    /// The market, a control task, or a data set.
     pub world: World<'a>,
     /// Where its files go.
     pub files: &'a RunFiles,
@@ -179,7 +191,8 @@ impl Run<'_> {
     ) -> anyhow::Result<Tested> {
         let last = match self.world {
             World::Task(_) => Some(self.test_of_last(agent, &run.policies[1])?),
-            World::Market(_) => None,
+            // What is held out for the test is looked at once.
+            World::Market(_) | World::Transitions(_) => None,
         };
         agent.set_parameters(&best.online, &best.target)?;
         agent.set_kept(&best.kept)?;
@@ -295,6 +308,7 @@ impl Run<'_> {
         let saved = SavedRun {
             config: self.config.clone(),
             market: self.world.record(),
+            data_set: self.world.data_set().map(|data| data.record.clone()),
             origin: Origin::of(agent, &self.kernels),
             position: run.position.clone(),
             policies: run.policies.clone(),
@@ -316,14 +330,17 @@ impl Run<'_> {
         run: &mut Progressing,
     ) -> anyhow::Result<()> {
         let (config, epoch) = (self.config, run.position.epoch);
-        let warmup = config.collect.warmup.saturating_sub(config.collect.steps);
+        let (warmup, steps) = match self.world {
+            World::Transitions(_) => (0, 0),
+            _ => (config.collect.warmup.saturating_sub(config.collect.steps), config.collect.steps),
+        };
         if run.position.warmed < warmup {
             progress.begin("warm-up", config.collect.warmup);
             run.position.warmed += agent.collect(warmup - run.position.warmed, 1.0, &self.stop)?;
         }
         let epsilon = run.position.epsilon.unwrap_or_else(|| self.epsilon(epoch));
         let start = Instant::now();
-        let left = config.collect.steps - run.position.collected;
+        let left = steps - run.position.collected;
         run.position.collected += agent.collect(left, epsilon, &self.stop)?;
         let collect_seconds = start.elapsed().as_secs_f64();
 
@@ -366,7 +383,7 @@ impl Run<'_> {
         let row = EpochRow {
             epoch,
             step: run.position.step,
-            epsilon,
+            epsilon: self.world.data_set().is_none().then_some(epsilon),
             steps: sums.steps,
             loss: mean.loss,
             td: mean.td,
@@ -380,6 +397,9 @@ impl Run<'_> {
             microseconds_per_step: 1e6 * train_seconds / (total - before).max(1) as f64,
             validation_return: report.total_return(),
             validation_sharpe: report.sharpe(),
+            validation_loss: report.transitions().map(|r| r.loss),
+            validation_td: report.transitions().map(|r| r.td),
+            validation_agreement: report.transitions().map(|r| r.agreement),
             validation: report.task().cloned(),
             best: is_best,
         };
@@ -479,8 +499,9 @@ impl Run<'_> {
             score,
         };
         let (config, market) = (self.config.clone(), self.world.record());
+        let data_set = self.world.data_set().map(|data| data.record.clone());
         let kept = agent.kept()?;
-        Ok(Checkpoint { config, market, provenance, online, target, kept })
+        Ok(Checkpoint { config, market, data_set, provenance, online, target, kept })
     }
 }
 
@@ -510,6 +531,9 @@ struct Numbered<'a> {
 impl EpochRow {
     /// What is looked at to choose the best policy.
     fn validation_text(&self) -> String {
+        if let Some(loss) = self.validation_loss {
+            return format!("held-out loss {loss:.4}");
+        }
         match (&self.validation, self.validation_sharpe) {
             (Some(report), _) => format!("mean return {:.2}", report.mean_return),
             (None, Some(sharpe)) => format!("validation Sharpe {sharpe:.2}"),
@@ -519,6 +543,7 @@ impl EpochRow {
 
     fn text(&self, epochs: usize) -> String {
         let validation = match &self.validation {
+            None if self.validation_loss.is_some() => self.validation_text(),
             Some(report) => format!(
                 "mean return {:.2}  ended {:.0}%  {:.0} steps",
                 report.mean_return,
@@ -527,7 +552,8 @@ impl EpochRow {
             ),
             None => {
                 let sharpe = self.validation_sharpe.map_or("undefined".into(), |s| format!("{s:.2}"));
-                format!("validation return {:+.2}%  Sharpe {sharpe}", 100.0 * self.validation_return)
+                let gain = 100.0 * self.validation_return.unwrap_or(f64::NAN);
+                format!("validation return {gain:+.2}%  Sharpe {sharpe}")
             }
         };
         format!(

@@ -15,6 +15,7 @@ pub fn check_config(before: &Config, now: &Config, more_epochs: bool) -> anyhow:
         "train.epochs" => !more_epochs || now.train.epochs < before.train.epochs,
         // Another place of the same bars, which their hash tells.
         "data.file" => before.data.file.is_none() || now.data.file.is_none(),
+        "transitions.files" => false,
         key => !key.starts_with("checkpoint."),
     };
     let differences: Vec<String> =
@@ -28,7 +29,8 @@ pub fn check_config(before: &Config, now: &Config, more_epochs: bool) -> anyhow:
         false => ("the walk-forward", "checkpoint.* may be changed"),
     };
     bail!(
-        "{what} cannot go on with another configuration ({}): only {may}, and data.file be another place of the same bars",
+        "{what} cannot go on with another configuration ({}): only {may}, and data.file (transitions.files) be another place of the \
+         same data",
         differences.join("; ")
     )
 }

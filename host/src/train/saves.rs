@@ -17,9 +17,10 @@ use settings::{Checkpoints, Config};
 use crate::cublaslt::cache::PlanTable;
 use crate::tensors::Tensors;
 use crate::train::agent::Agent;
-use crate::train::checkpoint::Checkpoint;
+use crate::train::checkpoint::{Checkpoint, DATA_SET};
 use crate::train::files::TEMPORARY;
 use crate::train::market::MarketRecord;
+use crate::train::offline::OfflineRecord;
 use crate::train::position::Position;
 use crate::train::tensor_file;
 
@@ -77,8 +78,10 @@ impl Origin {
 pub struct SavedRun {
     /// Its configuration, state width filled in.
     pub config: Config,
-    /// Its data; none of a control task, which the configuration names.
+    /// Its bars, if it is a market's. A control task is named by the configuration.
     pub market: Option<MarketRecord>,
+    /// The data set of transitions, if it is one's.
+    pub data_set: Option<OfflineRecord>,
     /// What saved it.
     pub origin: Origin,
     /// Where it stands.
@@ -134,6 +137,9 @@ impl SavedRun {
         if let Some(market) = &self.market {
             metadata.insert("market".to_string(), serde_json::to_string(market)?);
         }
+        if let Some(data_set) = &self.data_set {
+            metadata.insert(DATA_SET.to_string(), serde_json::to_string(data_set)?);
+        }
         let mut tensors = self.agent;
         self.position.put(&mut tensors);
         // An undefined score has no number.
@@ -161,6 +167,10 @@ impl SavedRun {
             best_score: Some(tensors.take::<f64>(SCORE, 1)?[0]).filter(|score| !score.is_nan()),
             market: match config.task.is_market() {
                 true => Some(serde_json::from_str(entry("market")?).context("its data record")?),
+                false => None,
+            },
+            data_set: match config.task.is_transitions() {
+                true => Some(serde_json::from_str(entry(DATA_SET)?).context("its data record")?),
                 false => None,
             },
             origin: serde_json::from_str(entry("origin")?).context("its origin")?,

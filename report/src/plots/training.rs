@@ -104,6 +104,13 @@ pub fn training(run: &RunData) -> Vec<Plot> {
         ));
     }
     plots.push(epochs(
+        "held-out-loss",
+        "Held-out loss",
+        "C51 loss and |td| of the validation transitions by each epoch's policy; the one with the lowest loss is tested.",
+        "loss; |td| in discounted reward",
+        &[("validation_loss", "C51 loss", 1.0), ("validation_td", "|td|", 1.0)],
+    ));
+    plots.push(epochs(
         "step-time",
         "Time of a training step",
         "Mean of each epoch, waiting and reading back included.",

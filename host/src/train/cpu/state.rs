@@ -6,6 +6,10 @@ use cpu_path::LearnerState;
 use super::CpuAgent;
 use crate::tensors::Tensors;
 use crate::train::host_environments::HostEnvironments;
+use crate::train::world::World;
+
+/// Name of the training's ring.
+const RING: &str = "collect.ring";
 
 impl CpuAgent<'_> {
     /// Copies the state.
@@ -13,8 +17,13 @@ impl CpuAgent<'_> {
         let mut to = Tensors::default();
         to.put("steps", vec![self.train_step, self.collect_step]);
         put_learner(self.learner.export(), &mut to);
-        put_environments("collect", &self.environments, &self.states, &mut to);
-        self.replay.save("collect.ring", &mut to);
+        match self.world {
+            World::Transitions(_) => self.replay.save_tree(RING, &mut to),
+            World::Market(_) | World::Task(_) => {
+                put_environments("collect", &self.environments, &self.states, &mut to);
+                self.replay.save(RING, &mut to);
+            }
+        }
         if let Some(held_out) = &self.held_out {
             put_environments("vaccine", &held_out.environments, &held_out.states, &mut to);
             held_out.replay.save("vaccine.ring", &mut to);
@@ -29,8 +38,13 @@ impl CpuAgent<'_> {
         (self.train_step, self.collect_step) = (steps[0], steps[1]);
         let learner = take_learner(&self.learner.export(), from)?;
         self.learner.import(learner)?;
-        take_environments("collect", &mut self.environments, &mut self.states, from)?;
-        self.replay.load("collect.ring", from)?;
+        match self.world {
+            World::Transitions(_) => self.replay.load_tree(RING, from)?,
+            World::Market(_) | World::Task(_) => {
+                take_environments("collect", &mut self.environments, &mut self.states, from)?;
+                self.replay.load(RING, from)?;
+            }
+        }
         if let Some(held_out) = &mut self.held_out {
             take_environments("vaccine", &mut held_out.environments, &mut held_out.states, from)?;
             held_out.replay.load("vaccine.ring", from)?;

@@ -21,6 +21,11 @@ impl HostReplay {
         if self.hindsight.is_some() {
             to.put(format!("{name}.ends"), self.ends[..filled].to_vec());
         }
+        self.save_tree(name, to);
+    }
+
+    /// Copies the priorities: all that changes in a ring that holds a data set.
+    pub fn save_tree(&self, name: &str, to: &mut Tensors) {
         if let Some(tree) = &self.tree {
             to.put(format!("{name}.leaves"), tree.leaves().to_vec());
             to.put(format!("{name}.highest"), vec![tree.highest()]);
@@ -54,6 +59,14 @@ impl HostReplay {
         if self.hindsight.is_some() {
             self.ends[..filled].copy_from_slice(&from.take::<u32>(&format!("{name}.ends"), filled)?);
         }
+        self.load_tree(name, from)
+    }
+
+    /// Goes on from the priorities of a saved ring of the same settings.
+    ///
+    /// # Errors
+    /// [`StateError`] for tensors of other lengths.
+    pub fn load_tree(&mut self, name: &str, from: &mut Tensors) -> Result<(), StateError> {
         if let Some(tree) = &mut self.tree {
             let leaves = from.take::<f32>(&format!("{name}.leaves"), self.capacity)?;
             let highest = from.take::<f32>(&format!("{name}.highest"), 1)?;
