@@ -112,22 +112,6 @@ pub fn multiply<P: Product, const STEPS: usize>(a: Operand, b: Operand, c: &mut 
     add_products::<P>(&rows, b, c, at);
 }
 
-/// As BLOCKS (2 or 4) calls of [`multiply`] with 4 steps, the operands each time `next_a` and `next_b` bytes further on (64
-/// summed indices; multiples of 16), with one wait for all of them.
-#[track_caller]
-pub fn multiply_blocks<P: Product, const BLOCKS: usize>(
-    a: Operand,
-    b: Operand,
-    next_a: u32,
-    next_b: u32,
-    c: &mut [[f32; 4]; 16],
-) {
-    const { assert!(matches!(BLOCKS, 2 | 4)) };
-    for block in 0..BLOCKS as u32 {
-        multiply::<P, 4>(a.advance(block * next_a), b.advance(block * next_b), c);
-    }
-}
-
 /// Adds to a lane's elements of C its two rows of A times B.
 fn add_products<P: Product>(
     rows: &[Vec<f64>; 2],

@@ -329,25 +329,17 @@ impl Head {
         }
         let mut sums = ZERO;
         let chunks = self.chunks::<S>();
-        // Where there is room for two, the hidden weight is copied while the chunk before is worked on.
-        let ahead = Memory::<S>::HID_WEIGHT_TWICE;
-        if ahead {
-            self.copy_hidden_to::<S>(Memory::<S>::hid_weight_of(0), 0);
-        }
         shared::copy_wait::<0>();
         ready::<S>(); // the first chunk's cosine weight and h and the cosines are there
         let kept = E::keep::<Embed<S>, SPARE>(Memory::<S>::cosines());
         let mut chunk = 0;
         while chunk < chunks {
-            let copied = if ahead { chunk + 1 } else { chunk };
-            self.copy_hidden_to::<S>(Memory::<S>::hid_weight_of(copied), copied);
+            self.copy_hidden::<S>(chunk);
             self.embed::<E, S, SPARE>(chunk, samples, &kept);
-            if !ahead {
-                shared::copy_wait::<0>();
-            }
+            shared::copy_wait::<0>();
             ready::<S>(); // x and the hidden weight are there, the cosine weight has been read
             self.copy_embed::<S>(place, split, chunk + 1);
-            let (x, weight) = (Memory::<S>::x(), Memory::<S>::hid_weight_of(chunk));
+            let (x, weight) = (Memory::<S>::x(), Memory::<S>::hid_weight());
             multiply::<E, Hide<S>, AlongK, AlongK>(x, weight, S::CHUNK, &mut sums);
             shared::copy_wait::<0>();
             ready::<S>(); // the next cosine weight and h are there; x and the hidden weight have been read

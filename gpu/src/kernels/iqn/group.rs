@@ -102,19 +102,6 @@ impl<F: Format> Arithmetic for Groups<F> {
         let (mut left, left_step) = a.operand::<A>(row / 8);
         let (mut right, right_step) = b.operand::<B>(column / 8);
         let mut k = 0;
-        // As many as there are at once: each wait is for the last of its products.
-        while k + 256 <= depth {
-            warpgroup::multiply_blocks::<Share<F, P, A, B>, 4>(left, right, left_step, right_step, c);
-            left = left.advance(4 * left_step);
-            right = right.advance(4 * right_step);
-            k += 256;
-        }
-        while k + 128 <= depth {
-            warpgroup::multiply_blocks::<Share<F, P, A, B>, 2>(left, right, left_step, right_step, c);
-            left = left.advance(2 * left_step);
-            right = right.advance(2 * right_step);
-            k += 128;
-        }
         while k + 64 <= depth {
             warpgroup::multiply::<Share<F, P, A, B>, 4>(left, right, c);
             left = left.advance(left_step);

@@ -53,11 +53,8 @@ impl<S: Size> Memory<S> {
     const COS_WEIGHT: u32 = Self::D + Self::D_WORDS;
     const X: u32 = if Self::X_BESIDE { Self::BEHIND_COSINES } else { Self::COS_WEIGHT };
     const HID_WEIGHT: u32 = Self::COS_WEIGHT + Self::words(S::CHUNK * S::COSINES);
-    /// Whether there is a second tile for the hidden layer's weight.
-    pub const HID_WEIGHT_TWICE: bool = S::GROUPS && !S::CHUNKS && Self::X_BESIDE;
     /// First word of [`Memory::ones`].
-    pub const ONES: u32 =
-        Self::HID_WEIGHT + if Self::HID_WEIGHT_TWICE { 2 } else { 1 } * Self::words(S::HIDDEN * S::CHUNK);
+    pub const ONES: u32 = Self::HID_WEIGHT + Self::words(S::HIDDEN * S::CHUNK);
     const OUT_WEIGHT: u32 =
         if Self::X_BESIDE { Self::HID_WEIGHT } else { Self::ONES - Self::words(OUTPUTS * S::HIDDEN) };
     const TRUNK: u32 = Self::ONES + if S::GROUPS { Self::words(8 * 64) } else { 0 };
@@ -141,13 +138,6 @@ impl<S: Size> Memory<S> {
     /// A chunk of the hidden layer's weight [hidden, chunk].
     pub const fn hid_weight() -> Tile {
         Self::tile(Self::HID_WEIGHT, S::HIDDEN, S::CHUNK)
-    }
-
-    /// The hidden layer's weight of a chunk in the forward pass.
-    #[inline(always)]
-    pub fn hid_weight_of(chunk: u32) -> Tile {
-        let behind = if Self::HID_WEIGHT_TWICE { chunk % 2 * Self::words(S::HIDDEN * S::CHUNK) } else { 0 };
-        Self::tile(Self::HID_WEIGHT + behind, S::HIDDEN, S::CHUNK)
     }
 
     /// The cosine layer's weight of even chunks, and where d phi is at other times of odd ones.
