@@ -183,10 +183,16 @@ impl Config {
             let window = self.market.window;
             return Err(ConfigError::Invalid(format!("market.window = {window}: expected 1 to {widest}")));
         }
-        if self.model.window == 0 && self.model.bar_features == 0 && self.model.state == 0 {
-            filled.model.window = self.market.window;
-            filled.model.bar_features = bar_features;
-            filled.model.state = self.market.window.saturating_mul(bar_features).saturating_add(portfolio);
+        let state = self.market.window.saturating_mul(bar_features).saturating_add(portfolio);
+        let model = &mut filled.model;
+        for (width, value) in [
+            (&mut model.window, self.market.window),
+            (&mut model.bar_features, bar_features),
+            (&mut model.state, state),
+        ] {
+            if *width == 0 {
+                *width = value;
+            }
         }
         filled.check()
     }

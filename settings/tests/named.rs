@@ -45,12 +45,13 @@ fn errors_name_the_key_that_was_set() {
             "pruning.enabled=true",
             "replay.prioritized=true",
             "optimizer.schedule=cosine",
+            "optimizer.total_steps=100000",
         ][..],
     ] {
         let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
         base = Config::layered(&base, None, &sets).unwrap();
         assert_eq!(refused(&base, &[]), None);
-        let mut seen = 0;
+        let (mut seen, mut wrong) = (0, Vec::new());
         for key in keys::sections().iter().flat_map(|section| &section.keys) {
             for value in EXTREMES {
                 let set = format!("{}={value}", key.name);
@@ -58,10 +59,12 @@ fn errors_name_the_key_that_was_set() {
                 seen += 1;
                 // Behind the text that was given, which an error of another type repeats.
                 let said = error.strip_prefix(&format!("--set {set}: ")).unwrap_or(&error);
-                assert!(said.contains(&key.name), "{set}: {error}");
-                assert!(!error.contains('\n'), "{set}: {error}");
+                if !said.contains(&key.name) || error.contains('\n') {
+                    wrong.push(format!("{set}: {error}"));
+                }
             }
         }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         assert!(seen > 500, "{seen}");
     }
 }
