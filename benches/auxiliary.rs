@@ -11,6 +11,7 @@ use gpu::clock;
 use gpu::kernels::c51_loss::stat;
 use gpu::kernels::confidence_loss::{ConfidenceLoss, ConfidenceReduce, ConfidenceState, state};
 use gpu::kernels::ensemble_loss::{EnsembleLoss, EnsembleLossWide};
+use gpu::kernels::exploration_bonus::{ExplorationBonus, ExplorationBonusWide};
 use gpu::kernels::iql_derive::{self, IqlDerive, IqlQuantiles, IqlState, derived};
 use gpu::kernels::probe::{ProbeDifference, ProbePermute};
 use gpu::kernels::step_signals::signal;
@@ -33,6 +34,8 @@ fn main() -> ExitCode {
         values(bench, words, scales, history)?;
         ensemble(bench, words, 51)?;
         ensemble(bench, words, 101)?;
+        exploration(bench, words, 51)?;
+        exploration(bench, words, 101)?;
         confidence(bench, words, scales, history)?;
         variants(bench, words, scales, history)
     })
@@ -131,6 +134,37 @@ fn ensemble(bench: &mut Bench, words: Buf<u64>, atoms: usize) -> Result<(), Exec
         };
     }
     if atoms <= 64 { measure!(EnsembleLoss) } else { measure!(EnsembleLossWide) }
+}
+
+fn exploration(bench: &mut Bench, words: Buf<u64>, atoms: usize) -> Result<(), ExecError> {
+    let members = 5;
+    let stride = members * atoms.next_multiple_of(4);
+    let support = bench.put("support", &[-10.0f32, 10.0])?;
+    let logits = bench.random("logits", BATCH * stride)?;
+    let (ring, rewards) = (bench.put("ring", &[BATCH as u64, 0])?, bench.random("rewards", BATCH)?);
+    macro_rules! measure {
+        ($kernel:ident) => {
+            bench.kernel(
+                &format!("1024 x {members} x {atoms}"),
+                logits.bytes() + rewards.bytes(),
+                $kernel {
+                    environments: BATCH as u32,
+                    members: members as u32,
+                    atoms: atoms as u32,
+                    stride: stride as u32,
+                    capacity: BATCH as u32,
+                    first: 0.1,
+                    steps: 0,
+                    clock_words: words.into(),
+                    ring_words: ring.into(),
+                    support: support.into(),
+                    logits: logits.into(),
+                    ring_rewards: rewards.into(),
+                },
+            )
+        };
+    }
+    if atoms <= 56 { measure!(ExplorationBonus) } else { measure!(ExplorationBonusWide) }
 }
 
 fn confidence(

@@ -20,7 +20,7 @@ use crate::pruning::Mask;
 use crate::real::Real;
 use crate::spectral::{self, PowerStep};
 use crate::values::{Activations, Decision, Evaluation, StepMetrics};
-use crate::{confidence, iql, vaccine};
+use crate::{confidence, ensemble, iql, vaccine};
 
 /// The learner that trains where there is no GPU.
 pub type CpuLearner = Learner<f32>;
@@ -209,6 +209,26 @@ impl<T: Real> Learner<T> {
     /// As [`Learner::act`], or a list of factors that does not fit, or heads without noise.
     pub fn act_with_noise(&self, states: &[T], noise: &[T]) -> Result<Decision<T>, CpuError> {
         self.decide(&with_noise(&self.networks.online().detached(), &self.noise, noise)?, states)
+    }
+
+    /// How far the ensemble's members disagree about states [batch, S]: the standard deviation of their expected values,
+    /// [batch]; empty without an ensemble.
+    ///
+    /// # Errors
+    /// A length that is no multiple of S.
+    pub fn uncertainty(&self, states: &[T]) -> Result<Vec<T>, CpuError> {
+        if !self.parts.ensemble.enabled {
+            return Ok(Vec::new());
+        }
+        let weights = self.networks.online().detached();
+        let features = self.run(&weights, states)?.features;
+        let logits = ensemble::logits::<T>(
+            &weights,
+            &features,
+            self.parts.ensemble.members,
+            decimal(self.shape.leaky_slope),
+        )?;
+        Ok(to_vec(&ensemble::variance::<T>(&self.support, &logits)?.sqrt()?)?)
     }
 
     fn decide(&self, weights: &Weights, states: &[T]) -> Result<Decision<T>, CpuError> {

@@ -6,7 +6,7 @@ use host::train::checkpoint::{Checkpoint, Provenance};
 use host::train::market::Market;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::Value;
-use settings::{Config, Flat};
+use settings::{Config, Flat, Layout, Pruning};
 use tempfile::tempdir;
 
 use crate::{host, sample, text};
@@ -235,4 +235,102 @@ fn the_same_run_writes_the_same_bytes() {
     fs::write(&path, "{\"kind\":\"epoch\",\"epo\n").unwrap();
     let (err, _) = host(&["inspect", &runs[0]]).refused();
     assert!(err.contains("metrics.jsonl, line 1"), "{err}");
+}
+
+/// A policy whose first matrix has a quarter of its weights pruned.
+fn pruned() -> Checkpoint {
+    let mut checkpoint = policy(Some(1.0));
+    checkpoint.config.pruning = Pruning { enabled: true, begin: 0, end: 10, ..Pruning::default() };
+    let main = Layout::main(&checkpoint.config.model);
+    let first = main.tensors.iter().find(|t| t.name == "trunk1.weight").expect("the first matrix");
+    let mut masks = vec![1.0; main.len];
+    for i in (first.offset..first.offset + first.len()).step_by(4) {
+        masks[i] = 0.0;
+        checkpoint.online[i] = 0.0;
+    }
+    checkpoint.kept.masks = masks;
+    checkpoint
+}
+
+#[test]
+fn a_pruned_policy_holds_its_masks() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("policy.safetensors");
+    let checkpoint = pruned();
+    checkpoint.save(&path).unwrap();
+    let again = Checkpoint::load(&path).unwrap();
+    assert!(again.kept.masks == checkpoint.kept.masks && again.online == checkpoint.online);
+    let out = host(&["inspect", &text(&path)]).good();
+    assert!(out.contains("trunk1.weight 25.00%") && out.contains("trunk2.weight 0.00%"), "{out}");
+    assert!(out.contains("mask.trunk1.weight "), "{out}");
+    let value: Value = serde_json::from_str(&host(&["inspect", &text(&path), "--json"]).good()).unwrap();
+    assert_eq!(value["sparsity"]["trunk1.weight"], 0.25);
+    // As programs without masks wrote it.
+    let bytes = fs::read(&path).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let mut metadata: HashMap<String, String> = header.metadata().clone().unwrap();
+    metadata.remove("checksum");
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let old: Vec<_> = tensors.tensors().into_iter().filter(|(name, _)| !name.starts_with("mask.")).collect();
+    fs::write(&path, safetensors::serialize(old, Some(metadata.clone())).unwrap()).unwrap();
+    let again = Checkpoint::load(&path).unwrap();
+    assert!(again.kept.masks.is_empty() && again.online == checkpoint.online);
+    let out = host(&["inspect", &text(&path)]).good();
+    assert!(out.contains("pruned      not said: written by an earlier program"), "{out}");
+    // One mask alone is no policy of any program.
+    let some: Vec<_> =
+        tensors.tensors().into_iter().filter(|(name, _)| name != "mask.trunk2.weight").collect();
+    fs::write(&path, safetensors::serialize(some, Some(metadata)).unwrap()).unwrap();
+    let (err, _) = host(&["inspect", &text(&path)]).refused();
+    assert!(err.contains("policy.safetensors: mask.trunk2.weight"), "{err}");
+}
+
+#[test]
+fn masks_that_do_not_fit_the_weights_are_refused() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("policy.safetensors");
+    let main = Layout::main(&pruned().config.model);
+    let first = main.tensors.iter().find(|t| t.name == "trunk1.weight").expect("the first matrix").clone();
+    let columns = first.shape[1];
+    let place = first.offset + columns * 2 + (4 - columns * 2 % 4) % 4;
+    let at = format!("[2, {}]", place - first.offset - 2 * columns);
+    let refused = |checkpoint: Checkpoint| {
+        checkpoint.save(&path).unwrap();
+        host(&["inspect", &text(&path)]).refused().0
+    };
+    let mut weight = pruned();
+    weight.online[place] = 0.5;
+    let err = refused(weight);
+    let reason = format!("online.trunk1.weight {at} is 0.5, but mask.trunk1.weight says that it is pruned");
+    assert!(err.contains("policy.safetensors") && err.contains(&reason), "{err}");
+    let mut mask = pruned();
+    mask.kept.masks[place] = 0.25;
+    let err = refused(mask);
+    assert!(err.contains(&format!("mask.trunk1.weight {at} is 0.25, expected 0 (pruned) or 1")), "{err}");
+    let mut off = pruned();
+    off.config.pruning.enabled = false;
+    let err = refused(off);
+    assert!(err.contains("its configuration has pruning.enabled = false"), "{err}");
+}
+
+#[test]
+fn a_pruned_run_writes_the_masks_of_its_zeros() {
+    let folder = tempdir().unwrap();
+    let run = text(&folder.path().join("run"));
+    let small = "data.synthetic_bars=1200 train.batch=16 train.train_steps=3 collect.environments=4 collect.steps=8 \
+                 collect.warmup=16 collect.capacity=256 train.epochs=2 pruning.enabled=true pruning.begin=0 pruning.end=6 \
+                 pruning.every=1 pruning.sparsity=0.5";
+    let mut arguments = vec!["train", "--device", "cpu", "--quiet", "--run", &run];
+    arguments.extend(small.split_whitespace().flat_map(|set| ["--set", set]));
+    host(&arguments).good();
+    let last = Checkpoint::load(&folder.path().join("run/last.safetensors")).unwrap();
+    for (t, mask) in last.masks() {
+        let weights = &last.online[t.offset..][..t.len()];
+        let zeros = mask.iter().filter(|&&kept| kept == 0.0).count();
+        // The last of six steps is step 5 of `pruning.end` = 6.
+        assert_eq!(zeros, last.config.pruning.zeros(5, t.len()), "{}", t.name);
+        assert!(mask.iter().zip(weights).all(|(&kept, &w)| kept != 0.0 || w == 0.0), "{}", t.name);
+    }
+    assert!(!last.masks().is_empty());
+    host(&["eval", &run]).good();
 }

@@ -42,6 +42,7 @@ fn everything() -> Config {
     (iql.advantage_weighting, iql.branch_scaling) = (true, true);
     (iql.adaptive_support, iql.adaptive_epsilon) = (true, true);
     config.ensemble.enabled = true;
+    (config.ensemble.explore, config.ensemble.explore_steps) = (0.2, 40);
     config.confidence.enabled = true;
     config.attention.enabled = true;
     config.attention.heads = 2;
@@ -98,6 +99,7 @@ impl Rig {
             clock: Some(buffers.clock),
             support: Some(buffers.support),
             epsilon: buffers.parts.and_then(|parts| parts.iql).map(|iql| iql.epsilon),
+            explores: true,
         };
         let collector = Collector::alloc(&mut exec, &shape, input, replay, "collect")?;
         let vaccine = match config.vaccine.enabled {
@@ -106,7 +108,8 @@ impl Rig {
                 let held_out = Replay::alloc(&mut exec, &shape, config.vaccine.capacity)?;
                 let held_out = held_out.with_pending(config.replay.pending(environments));
                 let held_out = Replay { priorities: None, ..held_out };
-                let input = CollectorInput { environments, clock: None, epsilon: None, ..input };
+                let input =
+                    CollectorInput { environments, clock: None, epsilon: None, explores: false, ..input };
                 Some(Collector::alloc(&mut exec, &shape, input, held_out, "vaccine")?)
             }
             false => None,

@@ -199,7 +199,8 @@ pub fn check_state<B: Backend>(
     }
     // What a checkpoint holds brings back the same bits.
     let other = |x: &[f32]| x.iter().map(|x| x + 1.0).collect::<Vec<f32>>();
-    let other = Kept { iql: other(&kept.iql), confidence: other(&kept.confidence) };
+    let other =
+        Kept { iql: other(&kept.iql), confidence: other(&kept.confidence), masks: kept.masks.clone() };
     s.set_kept(b, &other)?;
     assert_eq!(s.kept(b)?, other);
     s.set_kept(b, &kept)?;

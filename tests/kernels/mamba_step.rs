@@ -295,6 +295,7 @@ pub fn collection<B: Backend>(b: &mut B) -> Outcome {
         clock: None,
         support: None,
         epsilon: None,
+        explores: false,
     };
     let collector = Collector::alloc(b, &shape, input, replay, "collect")?;
     collector.record_first(b, &shape)?;

@@ -27,6 +27,7 @@ pub mod confidence_loss;
 pub mod cql_loss;
 pub mod dueling_q;
 pub mod ensemble_loss;
+pub mod exploration_bonus;
 pub mod feedback_step;
 pub mod gemm;
 pub mod glu;
@@ -113,6 +114,7 @@ macro_rules! for_each_body {
             cql_loss { random_batches, large_values_do_not_overflow, nan_shows }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
             ensemble_loss { random_batches, nan_shows }
+            exploration_bonus { random_states, nan_shows, collection }
             feedback_step { values_feed_back, auxiliary_heads, everything }
             gemm {
                 nt_fp32, nn_fp32, tn_fp32, nt_tf32, nn_tf32, tn_tf32, nt_bf16, nn_bf16, tn_bf16,

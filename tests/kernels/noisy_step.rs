@@ -163,6 +163,7 @@ pub fn acting<B: Backend>(b: &mut B) -> Outcome {
             clock,
             support: None,
             epsilon: None,
+            explores: false,
         };
         let replay = Replay::alloc(b, shape, environments)?;
         let collector = Collector::alloc(b, shape, input, replay, "collect")?;

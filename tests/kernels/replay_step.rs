@@ -72,6 +72,7 @@ impl<'a> Pair<'a> {
             clock: Some(buffers.clock),
             support: None,
             epsilon: None,
+            explores: false,
         };
         let collector = Collector::alloc(b, &shape, input, replay, "collect")?;
         let initial = init_parameters(&shape.flat, config.train.seed);

@@ -42,6 +42,7 @@ pub fn one_graph_walks_every_symbol<B: Backend>(b: &mut B) -> Outcome {
             clock: None,
             support: None,
             epsilon: None,
+            explores: false,
         };
         let replay = Replay::alloc(b, &beside.shape, 1)?;
         Collector::alloc(b, &beside.shape, input, replay, name)

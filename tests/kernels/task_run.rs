@@ -46,6 +46,7 @@ fn run<B: Backend>(b: &mut B, mut config: Config) -> Outcome {
         clock: Some(buffers.clock),
         support: None,
         epsilon: None,
+        explores: false,
     };
     let collector = Collector::alloc(b, &shape, input, ring, "collect")?;
     let initial = init_parameters(&shape.flat, config.train.seed);

@@ -14,8 +14,8 @@ pub const EVERYTHING: &str = "data.synthetic_bars=1500 model.trunk1=16 model.tru
      collect.environments=6 collect.steps=8 collect.warmup=16 collect.capacity=200 replay.prioritized=true \
      replay.n_step=3 cql.enabled=true iqn.enabled=true iqn.cosines=8 iqn.hidden=8 iqn.samples=4 iqn.target_samples=4 \
      iql.enabled=true iql.hidden=8 iql.adaptive_support=true iql.adaptive_epsilon=true iql.advantage_weighting=true \
-     iql.branch_scaling=true ensemble.enabled=true confidence.enabled=true attention.enabled=true \
-     mamba.enabled=true spectral.enabled=true vaccine.enabled=true vaccine.every=4 vaccine.environments=4 \
+     iql.branch_scaling=true ensemble.enabled=true ensemble.explore=0.2 ensemble.explore_steps=40 confidence.enabled=true \
+     attention.enabled=true mamba.enabled=true spectral.enabled=true vaccine.enabled=true vaccine.every=4 vaccine.environments=4 \
      vaccine.capacity=100 probe.enabled=true probe.every=10 pruning.enabled=true pruning.begin=0 pruning.every=5 pruning.end=60 \
      checkpoint.interval_minutes=0 checkpoint.every=2";
 

@@ -416,13 +416,15 @@ fn project(floats: &Shared<f32>, words: &Shared<u32>, at: &Layout, j: u32, atoms
         }
         let mut k = words.get(at.firsts + if j == 0 { 1 } else { j });
         let end = words.get(at.firsts + j + 2);
+        // Three written out: with a discount near 1 that is all, and no loop.
+        unrolled!(3, n, {
+            if k + (n as u32) < end {
+                m = reached(m, floats, at, j, k + n as u32);
+            }
+        });
+        k += 3;
         while k < end {
-            let near = 1.0 - math::abs(floats.get(at.positions + k) - j as f32);
-            let p = floats.get4(at.p + OCTETS * k);
-            m[0] = math::fma(p[0], near, m[0]);
-            m[1] = math::fma(p[1], near, m[1]);
-            m[2] = math::fma(p[2], near, m[2]);
-            m[3] = math::fma(p[3], near, m[3]);
+            m = reached(m, floats, at, j, k);
             k += 1;
         }
         if j == atoms - 1 {
@@ -430,6 +432,19 @@ fn project(floats: &Shared<f32>, words: &Shared<u32>, at: &Layout, j: u32, atoms
         }
     }
     m
+}
+
+/// The masses with what atom k's give to j, whose neighbour it is.
+#[inline(always)]
+fn reached(m: [f32; 4], floats: &Shared<f32>, at: &Layout, j: u32, k: u32) -> [f32; 4] {
+    let near = 1.0 - math::abs(floats.get(at.positions + k) - j as f32);
+    let p = floats.get4(at.p + OCTETS * k);
+    [
+        math::fma(p[0], near, m[0]),
+        math::fma(p[1], near, m[1]),
+        math::fma(p[2], near, m[2]),
+        math::fma(p[3], near, m[3]),
+    ]
 }
 
 /// Sum of four pairs.

@@ -11,6 +11,7 @@ pub mod cql_loss;
 pub mod distribution;
 pub mod dueling_q;
 pub mod ensemble_loss;
+pub mod exploration_bonus;
 pub mod gemm;
 pub mod glu;
 pub mod gradient_norm;
@@ -76,6 +77,8 @@ pub const KERNELS: &[&KernelDecl] = &[
     &dueling_q::DuelingQWide::DECL,
     &ensemble_loss::EnsembleLoss::DECL,
     &ensemble_loss::EnsembleLossWide::DECL,
+    &exploration_bonus::ExplorationBonus::DECL,
+    &exploration_bonus::ExplorationBonusWide::DECL,
     &gemm::GemmNnBf16Huge::DECL,
     &gemm::GemmNnBf16Large::DECL,
     &gemm::GemmNnBf16Medium::DECL,

@@ -124,6 +124,7 @@ struct Inspected<'a> {
     market: Option<&'a MarketRecord>,
     transitions: Option<&'a OfflineRecord>,
     parameters: Value,
+    sparsity: Map<String, Value>,
     tensors: Vec<Value>,
     config: &'a Config,
     history: Vec<Value>,
@@ -146,11 +147,18 @@ impl<'a> Inspected<'a> {
             market: checkpoint.market.as_ref(),
             transitions: checkpoint.data_set.as_ref(),
             parameters: json!({ "total": flat.count(), "parts": parts }),
+            sparsity: sparsity(checkpoint).into_iter().map(|(name, share)| (name, share.into())).collect(),
             tensors,
             config: &checkpoint.config,
             history,
         }
     }
+}
+
+/// The fraction of pruned weights of every matrix that has a mask.
+fn sparsity(checkpoint: &Checkpoint) -> Vec<(String, f64)> {
+    let share = |mask: &[f32]| mask.iter().filter(|&&kept| kept == 0.0).count() as f64 / mask.len() as f64;
+    checkpoint.masks().into_iter().map(|(t, mask)| (t.name, share(mask))).collect()
 }
 
 /// The bars of a market, and their parts.
@@ -201,6 +209,15 @@ fn as_text(file: &str, checkpoint: &Checkpoint, checksum: Option<&str>) -> Resul
     writeln!(out, "  parameters  {}", flat.count())?;
     for (part, count) in flat.counts() {
         writeln!(out, "              {part} {count}")?;
+    }
+    let sparsity = sparsity(checkpoint);
+    if !sparsity.is_empty() {
+        writeln!(out, "  pruned      of each matrix")?;
+    } else if checkpoint.config.pruning.enabled {
+        writeln!(out, "  pruned      not said: written by an earlier program")?;
+    }
+    for (name, share) in &sparsity {
+        writeln!(out, "              {name} {:.2}%", 100.0 * share)?;
     }
     let tensors = checkpoint.tensors();
     writeln!(out, "  tensors     {} (f32)", tensors.len())?;

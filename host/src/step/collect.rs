@@ -14,6 +14,7 @@ use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
 use crate::step::attention::{self, Context, Folded};
 use crate::step::buffers::{Activations, Replay};
+use crate::step::ensemble::Bonus;
 use crate::step::environments::{EnvironmentInput, Environments, Stepped, filled};
 use crate::step::mamba::{self, MambaForwardBuffers};
 use crate::step::network::{Network, View};
@@ -52,6 +53,8 @@ pub struct Collector {
     mamba: Option<MambaForwardBuffers>,
     /// Noise of the heads, where they are noisy; a backtest acts without.
     noise: Option<NoiseBuffers>,
+    /// The ensemble's exploration bonus, where there is one.
+    bonus: Option<Bonus>,
     /// Exploration rate, one value.
     pub epsilon: Buf<f32>,
     /// `[v_min, v_max]`.
@@ -75,6 +78,8 @@ pub struct CollectorInput<'a> {
     pub support: Option<Buf<f32>>,
     /// Exploration rate that the training step sets, or `None` for one of its own.
     pub epsilon: Option<Buf<f32>>,
+    /// Whether rewards have the ensemble's exploration bonus, if `ensemble.explore` asks for one: what is trained on.
+    pub explores: bool,
 }
 
 impl Collector {
@@ -115,6 +120,10 @@ impl Collector {
                 true => Some(NoiseBuffers::alloc(memory, shape, 1, &format!("{name}.noise"))?),
                 false => None,
             },
+            bonus: match input.explores && shape.parts.ensemble.explores() {
+                true => Some(Bonus::alloc(memory, shape, e, &format!("{name}.ensemble"))?),
+                false => None,
+            },
             epsilon: match input.epsilon {
                 Some(epsilon) => epsilon,
                 None => memory.alloc(&format!("{name}.epsilon"), 1)?,
@@ -148,6 +157,7 @@ impl Collector {
             attention: _,
             mamba: _,
             noise: _,
+            bonus: _,
             epsilon,
             support: _,
             clock,
@@ -200,6 +210,9 @@ impl Collector {
             attention::context_of(exec, shape, lane, folded, 0, context, e, self.states)?;
             attention::apply_to(exec, shape, lane, folded, 0, context, &self.activations, online)?;
         }
+        if let Some(bonus) = &self.bonus {
+            bonus.forward(exec, shape, online, self.activations.features)?;
+        }
         if self.noise.is_some() {
             exec.after(Lane::MAIN, Lane::TARGET)?;
         }
@@ -219,6 +232,9 @@ impl Collector {
             },
         )?;
         self.environment.step(exec, shape, &self.stepped())?;
+        if let Some(bonus) = &self.bonus {
+            bonus.add(exec, shape, &self.replay, self.support, self.clock)?;
+        }
         let windows = Windows {
             environments: self.environments,
             steps: shape.replay.n_step,

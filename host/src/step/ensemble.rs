@@ -1,8 +1,10 @@
 //! The ensemble in the step (SPEC section 3, `gpu::kernels::ensemble_loss`): value heads on the online network's h2',
-//! forward as soon as the features are there, loss and backward after the C51 loss, whose targets they share.
+//! forward as soon as the features are there, loss and backward after the C51 loss, whose targets they share; and the
+//! exploration bonus that collection makes of their disagreement.
 
 use cuda_std::Buf;
 use gpu::kernels::ensemble_loss::{EnsembleLoss, EnsembleLossWide};
+use gpu::kernels::exploration_bonus::{ExplorationBonus, ExplorationBonusWide};
 use gpu::kernels::learner_signals::sample;
 use gpu::kernels::term_reduce::GroupReduce;
 use settings::Group;
@@ -10,7 +12,7 @@ use settings::model::pad4;
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Lane, Memory};
-use crate::step::buffers::StepBuffers;
+use crate::step::buffers::{Replay, StepBuffers};
 use crate::step::network::{Network, Planes, View};
 use crate::step::parts::PartBuffers;
 use crate::step::shape::{Layer, StepShape};
@@ -77,18 +79,104 @@ pub fn forward<E: Exec>(
     b: &StepBuffers,
     buffers: &EnsembleBuffers,
 ) -> Result<(), ExecError> {
-    let (features, hidden) =
-        (View::new(b.online.features, shape.model.trunk2), View::new(buffers.hidden, width(shape)));
-    let logits = View::new(buffers.logits, columns(shape));
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
-    network.activated(Lane::AUX, shape.batch, &[(hidden_layer(shape), features, hidden)])?;
+    let to = (buffers.hidden, buffers.logits);
+    outputs(exec, shape, b.parameters.online, shape.batch, b.online.features, to)
+}
+
+/// All members' outputs of `rows` rows of features, by way of their hidden layers.
+fn outputs<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    online: Buf<f32>,
+    rows: usize,
+    features: Buf<f32>,
+    (hidden, logits): (Buf<f32>, Buf<f32>),
+) -> Result<(), ExecError> {
+    let (features, hidden) = (View::new(features, shape.model.trunk2), View::new(hidden, width(shape)));
+    let logits = View::new(logits, columns(shape));
+    let mut network = Network { exec, shape, parameters: online };
+    network.activated(Lane::AUX, rows, &[(hidden_layer(shape), features, hidden)])?;
     let outputs: Vec<_> = (0..shape.parts.ensemble.members)
         .map(|member| {
             let (layer, x, y) = output_layer(shape, member);
             (layer, hidden.column(x), logits.column(y))
         })
         .collect();
-    network.linear(Lane::AUX, shape.batch, &outputs)
+    network.linear(Lane::AUX, rows, &outputs)
+}
+
+/// The exploration bonus of collection (`gpu::kernels::exploration_bonus`).
+#[derive(Clone, Copy, Debug)]
+pub struct Bonus {
+    /// E.
+    environments: usize,
+    /// Hidden layers `[E, M VH]`.
+    hidden: Buf<f32>,
+    /// Outputs `[E, M pad4(K)]`.
+    logits: Buf<f32>,
+}
+
+impl Bonus {
+    /// Allocates for `environments` states.
+    pub fn alloc(
+        memory: &mut impl Memory,
+        shape: &StepShape,
+        environments: usize,
+        name: &str,
+    ) -> Result<Self, ExecError> {
+        Ok(Self {
+            environments,
+            hidden: memory.alloc(&format!("{name}.hidden"), environments * width(shape))?,
+            logits: memory.alloc(&format!("{name}.logits"), environments * columns(shape))?,
+        })
+    }
+
+    /// The members' outputs for the states that are about to be left, beside the heads; from the features on the main lane.
+    pub fn forward<E: Exec>(
+        &self,
+        exec: &mut E,
+        shape: &StepShape,
+        online: Buf<f32>,
+        features: Buf<f32>,
+    ) -> Result<(), ExecError> {
+        exec.after(Lane::AUX, Lane::MAIN)?;
+        outputs(exec, shape, online, self.environments, features, (self.hidden, self.logits))
+    }
+
+    /// Adds the bonus to the rewards of the single steps that the environments have just written.
+    pub fn add<E: Exec>(
+        &self,
+        exec: &mut E,
+        shape: &StepShape,
+        ring: &Replay,
+        support: Buf<f32>,
+        clock: Buf<u64>,
+    ) -> Result<(), ExecError> {
+        exec.after(Lane::MAIN, Lane::AUX)?;
+        let config = &shape.parts.ensemble;
+        macro_rules! launch {
+            ($kernel:ident) => {
+                exec.launch(
+                    Lane::MAIN,
+                    &$kernel {
+                        environments: self.environments as u32,
+                        members: config.members as u32,
+                        atoms: shape.model.atoms as u32,
+                        stride: columns(shape) as u32,
+                        capacity: ring.capacity as u32,
+                        first: config.explore,
+                        steps: config.explore_steps,
+                        clock_words: clock.into(),
+                        ring_words: ring.words.into(),
+                        support: support.into(),
+                        logits: self.logits.into(),
+                        ring_rewards: ring.rewards.into(),
+                    },
+                )
+            };
+        }
+        if shape.model.atoms <= 56 { launch!(ExplorationBonus) } else { launch!(ExplorationBonusWide) }
+    }
 }
 
 /// Loss, the group's gradient with its norm, and d loss / d h2' into `d_features` `[B, H2]`; with `through_activation`

@@ -1,5 +1,5 @@
-//! What the value networks and the confidence head keep from step to step, as a checkpoint holds it: the same words in the
-//! same order on both devices (`cpu_path::LearnerState`).
+//! What the value networks, the confidence head and the pruning keep from step to step, as a checkpoint holds it: the same
+//! words in the same order on both devices (`cpu_path::LearnerState`).
 
 use gpu::kernels::confidence_loss::state as head;
 use gpu::kernels::iql_derive::state as values;
@@ -9,19 +9,21 @@ use crate::error::ExecError;
 use crate::exec::Memory;
 use crate::step::buffers::StepBuffers;
 
-/// Words of both; empty where a part is off.
+/// Words of all; empty where a part is off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// Averages of the gap and of |V_high|, 1 once they have started, epsilon, v_min, v_max.
     pub iql: Vec<f32>,
     /// Median and mean of td, 1 once they have started, the signals.
     pub confidence: Vec<f32>,
+    /// Of every float of the main network's flat layout 0 where it is pruned and 1 elsewhere.
+    pub masks: Vec<f32>,
 }
 
 impl StepBuffers {
     /// Copies what is kept to the host.
     pub fn kept(&self, memory: &mut impl Memory) -> Result<Kept, ExecError> {
-        let mut kept = Kept::default();
+        let mut kept = Kept { masks: self.masks(memory)?, ..Kept::default() };
         let Some(parts) = &self.parts else { return Ok(kept) };
         if let Some(iql) = &parts.iql {
             let averages = memory.download(iql.averages)?;
@@ -39,6 +41,7 @@ impl StepBuffers {
 
     /// Goes on from what was kept; empty words leave what is there.
     pub fn set_kept(&self, memory: &mut impl Memory, kept: &Kept) -> Result<(), ExecError> {
+        self.set_masks(memory, &kept.masks)?;
         let Some(parts) = &self.parts else { return Ok(()) };
         if let (Some(iql), &[gap, size, started, epsilon, low, high]) = (&parts.iql, &kept.iql[..]) {
             let mut averages = [0.0f32; values::WORDS as usize];

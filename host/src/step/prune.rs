@@ -56,6 +56,38 @@ impl PruneBuffers {
         memory.upload(buffers.table, &words)?;
         Ok(buffers)
     }
+
+    /// First float and length of every matrix in the main network's flat layout.
+    fn ranges(&self, memory: &mut impl Memory) -> Result<Vec<(usize, usize)>, ExecError> {
+        let words = memory.download(self.table)?;
+        Ok(words.chunks_exact(word::WORDS as usize).map(|of| (of[0] as usize, of[1] as usize)).collect())
+    }
+}
+
+/// The masks in checkpoints (`Kept`).
+impl StepBuffers {
+    /// 0 for every pruned float of the main network's flat layout, 1 for the others; empty without pruning.
+    pub(super) fn masks(&self, memory: &mut impl Memory) -> Result<Vec<f32>, ExecError> {
+        let Some(pruning) = &self.pruning else { return Ok(Vec::new()) };
+        let factors = memory.download(self.factors)?;
+        // Between the matrices the factors are of other things, the noise of noisy heads among them.
+        let mut masks = vec![1.0; factors.len()];
+        for (offset, len) in pruning.ranges(memory)? {
+            masks[offset..offset + len].copy_from_slice(&factors[offset..offset + len]);
+        }
+        Ok(masks)
+    }
+
+    /// Goes on with these masks; without any, or of another length, with those that are there.
+    pub(super) fn set_masks(&self, memory: &mut impl Memory, masks: &[f32]) -> Result<(), ExecError> {
+        let Some(pruning) = self.pruning.as_ref().filter(|_| masks.len() == self.factors.len()) else {
+            return Ok(());
+        };
+        for (offset, len) in pruning.ranges(memory)? {
+            memory.upload(self.factors.slice(offset, len), &masks[offset..offset + len])?;
+        }
+        Ok(())
+    }
 }
 
 /// Pruning, then the step: the variant of the steps at which `Pruning::due` says so.

@@ -2,7 +2,9 @@
 //!
 //! Tensors: `online.<name>` and `target.<name>` (f32, `[out, in]` or `[out]`; names as in `settings::Flat`, of the
 //! networks that have a target copy in the second case); `kept.iql` and `kept.confidence`, where these parts are on: what
-//! they keep from step to step (`step::Kept`), the value distribution's support among it. The
+//! they keep from step to step (`step::Kept`), the value distribution's support among it; `mask.<name>` of every weight matrix
+//! that is pruned, where `pruning.enabled` is: 0 where a weight is pruned, and so zero, 1 elsewhere (policies of earlier
+//! programs have none). The
 //! header's metadata holds the configuration (TOML) and the record of the data (JSON): the normaliser, the reward
 //! scale, the parts and the hash of the bars, so that a checkpoint is used with the numbers it was trained with.
 //!
@@ -20,7 +22,7 @@ use anyhow::{Context, bail};
 use bars::Fnv64;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
-use settings::{Confidence, Config, Flat, Tensor};
+use settings::{Confidence, Config, Flat, Layout, Pruning, Tensor};
 
 use crate::step::Kept;
 use crate::tensors::room;
@@ -75,7 +77,7 @@ pub struct Checkpoint {
     pub online: Vec<f32>,
     /// Target parameters, flat, up to the end of the last network that has a target copy.
     pub target: Vec<f32>,
-    /// What the value networks and the confidence head keep.
+    /// What the value networks, the confidence head and the pruning keep.
     pub kept: Kept,
 }
 
@@ -149,7 +151,20 @@ impl Checkpoint {
                 tensors.push((format!("kept.{name}"), Stored { shape: vec![values.len()], values }));
             }
         }
+        for (t, values) in self.masks() {
+            tensors.push((format!("mask.{}", t.name), Stored { shape: t.shape, values }));
+        }
         tensors
+    }
+
+    /// The weight matrices that are pruned, each with its mask: 0 where a weight is pruned, 1 elsewhere. None of a policy
+    /// without pruning, and of an earlier program's.
+    pub fn masks(&self) -> Vec<(Tensor, &[f32])> {
+        if self.kept.masks.is_empty() {
+            return Vec::new();
+        }
+        let main = Layout::main(&self.config.model);
+        Pruning::matrices(&main).map(|t| (t.clone(), &self.kept.masks[t.offset..][..t.len()])).collect()
     }
 
     /// The bars that the policy was trained on.
@@ -264,12 +279,14 @@ impl Checkpoint {
             }
             floats(&format!("{name}: kept.{part}"), &tensor)
         };
+        let online = read("online")?;
         let kept = Kept {
             iql: kept("iql", config.iql.enabled, 6)?,
             confidence: kept("confidence", config.confidence.enabled, 3 + Confidence::SIGNALS)?,
+            masks: masks(name, &config, &tensors, &online)?,
         };
         let checkpoint = Self {
-            online: read("online")?,
+            online,
             target: read("target")?,
             kept,
             market: match config.task.is_market() {
@@ -381,6 +398,47 @@ fn floats(what: &str, tensor: &TensorView) -> anyhow::Result<Vec<f32>> {
         values.push(value);
     }
     Ok(values)
+}
+
+/// The masks of pruned weights in a file called `name`, one float per parameter of the main network; empty where it has none.
+///
+/// # Errors
+/// Masks of a policy that is not pruned or of some of its matrices, a number that is neither 0 nor 1, a weight of `online`
+/// that is pruned and not zero, with the tensor and the place in it.
+fn masks(name: &str, config: &Config, tensors: &SafeTensors<'_>, online: &[f32]) -> anyhow::Result<Vec<f32>> {
+    let stored = tensors.names().into_iter().filter(|tensor| tensor.starts_with("mask.")).min();
+    let Some(stored) = stored else { return Ok(Vec::new()) };
+    if !config.pruning.enabled {
+        bail!(
+            "{name}: {stored} is the mask of pruned weights, but its configuration has pruning.enabled = false"
+        );
+    }
+    let main = Layout::main(&config.model);
+    let mut masks = vec![1.0; main.len];
+    for t in Pruning::matrices(&main) {
+        let what = format!("{name}: mask.{}", t.name);
+        let tensor = tensors.tensor(&format!("mask.{}", t.name)).with_context(|| what.clone())?;
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != t.shape {
+            bail!("{what} is {:?} {:?}, expected F32 {:?}", tensor.dtype(), tensor.shape(), t.shape);
+        }
+        let mask = floats(&what, &tensor)?;
+        let columns = t.shape.last().copied().unwrap_or(1).max(1);
+        for (i, (&kept, &weight)) in mask.iter().zip(&online[t.offset..]).enumerate() {
+            let (row, column) = (i / columns, i % columns);
+            if kept != 0.0 && kept != 1.0 {
+                bail!("{what} [{row}, {column}] is {kept}, expected 0 (pruned) or 1");
+            }
+            if kept == 0.0 && weight != 0.0 {
+                bail!(
+                    "{name}: online.{} [{row}, {column}] is {weight}, but mask.{} says that it is pruned, which is zero",
+                    t.name,
+                    t.name
+                );
+            }
+        }
+        masks[t.offset..t.offset + mask.len()].copy_from_slice(&mask);
+    }
+    Ok(masks)
 }
 
 /// The tensors of `online` or of `target`, which the networks without a target copy lack.

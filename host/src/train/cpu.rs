@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use anyhow::{Context, bail};
 use cpu_path::{C51Batch, CpuLearner, LearnerState, StepMetrics};
 use gpu::kernels::ensemble_loss::learns;
-use gpu::kernels::noisy;
 use gpu::kernels::probe::permuted;
+use gpu::kernels::{exploration_bonus, noisy};
 use gpu::market::{LogRow, MarketError, Transitions, VecMarket, rollout};
 use gpu::task::Finished;
 use gpu::{action, philox};
@@ -222,6 +222,16 @@ impl<'a> CpuAgent<'a> {
         Ok((0..states.len() / self.config.model.state).map(pack).collect())
     }
 
+    /// The exploration bonus of leaving each environment's state; empty where there is none.
+    fn bonus(&self) -> anyhow::Result<Vec<f32>> {
+        let ensemble = &self.config.ensemble;
+        if !ensemble.explores() {
+            return Ok(Vec::new());
+        }
+        let weight = exploration_bonus::weight(ensemble.explore, ensemble.explore_steps, self.collect_step);
+        Ok(self.learner.uncertainty(&self.states)?.into_iter().map(|u| weight * u).collect())
+    }
+
     /// Mean |dQ| of every state feature, permuted over the batch as on the device.
     fn probe(&self, states: &[f32]) -> anyhow::Result<Vec<f32>> {
         let (width, seed) = (self.config.model.state, self.config.train.seed);
@@ -259,7 +269,9 @@ impl Agent for CpuAgent<'_> {
                 held_out.environments.observe(&mut held_out.states)?;
                 self.held_out = Some(held_out);
             }
+            let bonus = self.bonus()?;
             self.environments.step(&actions, &mut self.transitions)?;
+            self.transitions.rewards.iter_mut().zip(bonus).for_each(|(reward, bonus)| *reward += bonus);
             self.replay.insert(&self.states, &actions, &self.transitions);
             self.environments.observe(&mut self.states)?;
             self.collect_step += 1;
@@ -358,6 +370,7 @@ impl Agent for CpuAgent<'_> {
 
     fn learned(&mut self) -> anyhow::Result<Learned> {
         let state = self.learner.export();
+        let masks = pruning_masks(&state);
         Ok(Learned {
             online: state.online,
             target: state.target,
@@ -365,14 +378,15 @@ impl Agent for CpuAgent<'_> {
             v: state.v,
             updates: state.step,
             spectral: state.spectral,
-            kept: Kept { iql: state.iql, confidence: state.confidence },
+            kept: Kept { iql: state.iql, confidence: state.confidence, masks },
         })
     }
 
     fn set_learned(&mut self, learned: &Learned) -> anyhow::Result<()> {
         let fresh = self.learner.export();
         let Learned { online, target, m, v, updates: step, spectral, kept } = learned.clone();
-        let (iql, confidence) = (kept.iql, kept.confidence);
+        let Kept { iql, confidence, masks } = kept;
+        let pruned = pruned(&masks, fresh.pruned.clone());
         Ok(self.learner.import(LearnerState {
             online,
             target,
@@ -380,6 +394,7 @@ impl Agent for CpuAgent<'_> {
             v,
             step,
             spectral,
+            pruned,
             iql,
             confidence,
             ..fresh
@@ -404,7 +419,8 @@ impl Agent for CpuAgent<'_> {
 
     fn kept(&mut self) -> anyhow::Result<Kept> {
         let state = self.learner.export();
-        Ok(Kept { iql: state.iql, confidence: state.confidence })
+        let masks = pruning_masks(&state);
+        Ok(Kept { iql: state.iql, confidence: state.confidence, masks })
     }
 
     fn set_kept(&mut self, kept: &Kept) -> anyhow::Result<()> {
@@ -415,6 +431,7 @@ impl Agent for CpuAgent<'_> {
         if !kept.confidence.is_empty() {
             state.confidence = kept.confidence.clone();
         }
+        state.pruned = pruned(&kept.masks, state.pruned);
         Ok(self.learner.import(state)?)
     }
 
@@ -433,6 +450,16 @@ impl Agent for CpuAgent<'_> {
     fn skipped_in_a_row(&mut self) -> anyhow::Result<u64> {
         Ok(self.learner.skipped().1.into())
     }
+}
+
+/// What is pruned, as a checkpoint holds it.
+fn pruning_masks(state: &LearnerState<f32>) -> Vec<f32> {
+    state.pruned.iter().map(|&pruned| if pruned { 0.0 } else { 1.0 }).collect()
+}
+
+/// What a checkpoint's masks say is pruned; where it has none, or for another network, what is pruned now.
+fn pruned(masks: &[f32], now: Vec<bool>) -> Vec<bool> {
+    if masks.len() == now.len() { masks.iter().map(|&kept| kept == 0.0).collect() } else { now }
 }
 
 /// An error of the policy or of the environment during a backtest.

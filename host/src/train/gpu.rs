@@ -122,6 +122,7 @@ impl GpuAgent {
                     clock: Some(buffers.clock),
                     support: Some(buffers.support),
                     epsilon: values.filter(|_| config.iql.adaptive_epsilon).map(|iql| iql.epsilon),
+                    explores: true,
                 };
                 let mut replay =
                     Replay::alloc(&mut exec, &shape, config.collect.capacity)?.with_pending(pending);
@@ -174,6 +175,7 @@ impl GpuAgent {
                 clock: None,
                 support: Some(buffers.support),
                 epsilon: None,
+                explores: false,
             };
             let name = format!("backtest.{part:?}").to_lowercase();
             let slot = Replay::alloc(&mut exec, &backtest_shape, 1)?;
@@ -213,6 +215,7 @@ impl GpuAgent {
                     clock: None,
                     support: Some(buffers.support),
                     epsilon: None,
+                    explores: false,
                 };
                 // Drawn uniformly, whatever the training's ring does.
                 let pending = config.replay.pending(config.vaccine.environments);

@@ -47,6 +47,7 @@ impl GreedyEpisodes {
             clock: None,
             support: Some(support),
             epsilon: None,
+            explores: false,
         };
         let ring = Replay::alloc(exec, &shape, run.episodes)?.for_task(exec, None)?;
         let collector = Collector::alloc(exec, &shape, input, ring, "evaluation")?;

@@ -19,17 +19,29 @@ pub struct Ensemble {
     pub mask: f32,
     /// lambda: weight of the members' variance, which is rewarded up to 1.
     pub lambda: f32,
+    /// kappa: weight of the exploration bonus in the first collection step; 0 is none. Collection stores the reward
+    /// r + kappa u, u the standard deviation over the members of the value of the state that the transition leaves.
+    /// Evaluations, backtests and the held-out data of the vaccine have no bonus.
+    pub explore: f32,
+    /// Collection steps of all environments over which kappa falls linearly to 0; 0 if it stays.
+    #[schemars(extend("unit" = "collection steps"))]
+    pub explore_steps: u64,
 }
 
 impl Default for Ensemble {
     fn default() -> Self {
-        Self { enabled: false, members: 5, mask: 0.8, lambda: 0.01 }
+        Self { enabled: false, members: 5, mask: 0.8, lambda: 0.01, explore: 0.0, explore_steps: 0 }
     }
 }
 
 impl Ensemble {
+    /// Whether collection adds the exploration bonus.
+    pub fn explores(&self) -> bool {
+        self.enabled && self.explore > 0.0
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let (members, mask, lambda) = (self.members, self.mask, self.lambda);
+        let (members, mask, lambda, explore) = (self.members, self.mask, self.lambda, self.explore);
         check(
             "ensemble.members",
             members,
@@ -37,7 +49,13 @@ impl Ensemble {
             &format!("2 to {MAX_MEMBERS}"),
         )?;
         check("ensemble.mask", mask, mask > 0.0 && mask <= 1.0, "above 0, at most 1")?;
-        check("ensemble.lambda", lambda, lambda.is_finite() && lambda >= 0.0, "a finite number, 0 or more")
+        check("ensemble.lambda", lambda, lambda.is_finite() && lambda >= 0.0, "a finite number, 0 or more")?;
+        check(
+            "ensemble.explore",
+            explore,
+            explore.is_finite() && explore >= 0.0,
+            "a finite number, 0 or more",
+        )
     }
 }
 
