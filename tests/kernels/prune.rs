@@ -277,6 +277,18 @@ pub fn steps<B: Backend>(b: &mut B) -> Outcome {
         }
         let worn = before.iter().filter(|&&m| m == 0.0).count();
         assert!(worn > 0, "the schedule prunes");
+        // What a policy holds: the masks alone, which come back and leave the noise's factors as they are.
+        let (kept, factors) = (s.kept(b)?, b.download(s.factors)?);
+        let is_matrix = |i: usize| matrices.iter().any(|t| (t.offset..t.offset + t.len()).contains(&i));
+        let masks: Vec<f32> =
+            (0..shape.layout.len).map(|i| if is_matrix(i) { before[i] } else { 1.0 }).collect();
+        assert_eq!(kept.masks, masks);
+        let mut other = kept.clone();
+        other.masks[matrices[0].offset] = 1.0 - other.masks[matrices[0].offset];
+        s.set_kept(b, &other)?;
+        assert_eq!(s.kept(b)?, other);
+        s.set_kept(b, &kept)?;
+        assert_eq!(b.download(s.factors)?, factors);
     }
     Ok(())
 }
