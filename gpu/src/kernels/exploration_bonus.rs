@@ -14,7 +14,6 @@
 use cuda_std::prelude::*;
 
 use super::distribution::Support;
-use super::ensemble_loss::MAX_MEMBERS;
 use super::octets::{OCTETS, dot, exponentials, largest, octet_sums, sum, unrolled, values};
 use super::sample_gather::ring;
 use crate::clock;
@@ -51,7 +50,7 @@ macro_rules! bonus_kernels {
                 environments > 0,
                 environments <= capacity,
                 members >= 2,
-                members <= MAX_MEMBERS,
+                members <= super::ensemble_loss::MAX_MEMBERS,
                 atoms >= 2,
                 atoms <= 8 * $registers,
                 stride >= members * pad4(atoms),

@@ -34,6 +34,7 @@ macro_rules! unroll4 {
 }
 
 /// Repeats a block with the index 0, 1, a `u32`.
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
 macro_rules! unroll2 {
     ($i:ident => $body:block) => {{
         {

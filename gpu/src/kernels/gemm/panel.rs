@@ -89,39 +89,6 @@ impl Operand {
         }
     }
 
-    /// Whether all pieces of four neighbours exist among summed indices k .. k + depth, `k_end` being their end, and can be
-    /// read as such.
-    #[inline(always)]
-    pub fn whole<O: Order>(&self, k: u32, depth: u32, k_end: u32) -> bool {
-        self.vectors && k + depth <= k_end && (O::ALONG_K || self.rows.is_multiple_of(4))
-    }
-
-    /// Four neighbours from row `row` of the panel and summed index k on, where they are [`Operand::whole`]. Instead of rows
-    /// that do not exist (their part of C is not stored) the last ones are read.
-    #[inline(always)]
-    pub fn whole_four<O: Order>(&self, row: u32, k: u32) -> [f32; 4] {
-        self.matrix.get4(if O::ALONG_K {
-            min(self.first + row, self.rows - 1) * self.stride + k
-        } else {
-            k * self.stride + min(self.first + row, self.rows - 4)
-        })
-    }
-
-    /// The same anywhere, zero where there is nothing.
-    #[inline(always)]
-    pub fn four<O: Order>(&self, row: u32, k: u32, k_end: u32) -> [f32; 4] {
-        let row = self.first + row;
-        let get = |e: u32| {
-            let (row, k) = if O::ALONG_K { (row, k + e) } else { (row + e, k) };
-            if row < self.rows && k < k_end {
-                self.matrix.get(if O::ALONG_K { row * self.stride + k } else { k * self.stride + row })
-            } else {
-                0.0
-            }
-        };
-        [get(0), get(1), get(2), get(3)]
-    }
-
     /// All 16-byte pieces exist. Instead of rows that do not exist (their part of C is not stored) the last ones are
     /// copied again.
     #[inline(always)]
@@ -168,6 +135,43 @@ impl Operand {
             }
             i += 1;
         }
+    }
+}
+
+/// What warpgroups read: four neighbours, to registers.
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+impl Operand {
+    /// Whether all pieces of four neighbours exist among summed indices k .. k + depth, `k_end` being their end, and can be
+    /// read as such.
+    #[inline(always)]
+    pub fn whole<O: Order>(&self, k: u32, depth: u32, k_end: u32) -> bool {
+        self.vectors && k + depth <= k_end && (O::ALONG_K || self.rows.is_multiple_of(4))
+    }
+
+    /// Four neighbours from row `row` of the panel and summed index k on, where they are [`Operand::whole`]. Instead of rows
+    /// that do not exist (their part of C is not stored) the last ones are read.
+    #[inline(always)]
+    pub fn whole_four<O: Order>(&self, row: u32, k: u32) -> [f32; 4] {
+        self.matrix.get4(if O::ALONG_K {
+            min(self.first + row, self.rows - 1) * self.stride + k
+        } else {
+            k * self.stride + min(self.first + row, self.rows - 4)
+        })
+    }
+
+    /// The same anywhere, zero where there is nothing.
+    #[inline(always)]
+    pub fn four<O: Order>(&self, row: u32, k: u32, k_end: u32) -> [f32; 4] {
+        let row = self.first + row;
+        let get = |e: u32| {
+            let (row, k) = if O::ALONG_K { (row, k + e) } else { (row + e, k) };
+            if row < self.rows && k < k_end {
+                self.matrix.get(if O::ALONG_K { row * self.stride + k } else { k * self.stride + row })
+            } else {
+                0.0
+            }
+        };
+        [get(0), get(1), get(2), get(3)]
     }
 }
 

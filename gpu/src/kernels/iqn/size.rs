@@ -30,6 +30,7 @@ pub trait Size {
     /// Threads of a block.
     const THREADS: u32;
     /// Blocks that share a multiprocessor; 0 leaves it to the assembler.
+    #[cfg(not(target_arch = "nvptx64"))]
     const RESIDENT: u32 = 0;
     /// What operands are in shared memory.
     const ELEMENTS: Elements;
@@ -139,6 +140,7 @@ macro_rules! for_groups {
             const COSINES: u32 = $half::COSINES;
             const CHUNK: u32 = $half::CHUNK;
             const THREADS: u32 = $threads;
+            #[cfg(not(target_arch = "nvptx64"))]
             const RESIDENT: u32 = 512 / $threads;
             const ELEMENTS: Elements = Elements::$elements;
             const GROUPS: bool = true;
