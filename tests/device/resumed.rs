@@ -15,7 +15,7 @@ use host::train::world::{Loaded, World};
 use host::{gemm, train};
 use settings::Config;
 
-use crate::resumable::{EVERYTHING, killed_and_resumed};
+use crate::resumable::{EVERYTHING, killed_and_resumed, walk};
 
 /// The arguments of a child's `host`, one a line.
 const ARGUMENTS: &str = "STEPGRAPH_TEST_ARGUMENTS";
@@ -89,17 +89,25 @@ fn goes_on(sets: &str) {
 #[ignore = "needs a GPU: run scripts/gpu-check.sh"]
 fn killed_at_twenty_moments_it_leaves_what_it_would_have_left() {
     let folder = tempfile::tempdir().unwrap();
-    // This very program, so that nothing else has to be carried to the machine with the GPU.
-    let this = std::env::current_exe().unwrap();
-    killed_and_resumed(folder.path(), "gpu", 20, |arguments| {
-        let mut command = Command::new(&this);
-        command.args(["--ignored", "--exact", "resumed::a_child_of_the_test_before", "--nocapture"]);
-        command.env(ARGUMENTS, arguments.join("\n"));
-        command
-    });
+    killed_and_resumed(folder.path(), "gpu", 20, program);
 }
 
-/// `host` with the arguments of the environment; started by the test before and by nobody else.
+#[test]
+#[ignore = "needs a GPU: run scripts/gpu-check.sh"]
+fn a_walk_forward_killed_in_any_fold_leaves_what_it_would_have_left() {
+    let folder = tempfile::tempdir().unwrap();
+    walk::killed_and_resumed(folder.path(), "gpu", program);
+}
+
+/// This very program, so that nothing else has to be carried to the machine with the GPU.
+fn program(arguments: &[String]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "resumed::a_child_of_the_test_before", "--nocapture"]);
+    command.env(ARGUMENTS, arguments.join("\n"));
+    command
+}
+
+/// `host` with the arguments of the environment; started by the tests before and by nobody else.
 #[test]
 #[ignore = "needs a GPU: run scripts/gpu-check.sh"]
 fn a_child_of_the_test_before() {

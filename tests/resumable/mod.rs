@@ -1,5 +1,7 @@
 //! Runs that are killed and go on, as separate processes: shared by the tests of the commands and of the device.
 
+pub mod walk;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

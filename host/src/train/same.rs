@@ -15,6 +15,7 @@ pub fn check_config(before: &Config, now: &Config, more_epochs: bool) -> anyhow:
         "train.epochs" => !more_epochs || now.train.epochs < before.train.epochs,
         // Another place of the same bars, which their hash tells.
         "data.file" => before.data.file.is_none() || now.data.file.is_none(),
+        "data.files" => before.data.files.is_empty() || now.data.files.is_empty(),
         "transitions.files" => false,
         key => !key.starts_with("checkpoint."),
     };
