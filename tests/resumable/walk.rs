@@ -99,8 +99,9 @@ pub fn killed_and_resumed(folder: &Path, device: &str, program: impl Fn(&[String
         arguments = resume(run);
     }
     println!("{kills} kills");
-    // Only a build with debug assertions writes slowly enough to be met in it.
-    assert!(kills == most || kills > 2 && !cfg!(debug_assertions), "{kills} of {most} kills");
+    // Only a build with debug assertions writes slowly enough to be met in it; the last moments are close to the end.
+    let fewest = if cfg!(debug_assertions) { most - 2 } else { 3 };
+    assert!(kills >= fewest, "{kills} of {most} kills");
     let output = program(&resume(run)).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{err}");
