@@ -50,7 +50,11 @@ fn a_wrong_value_is_named_with_its_place() {
             (Dtype::F32, vec![2], f32s(&[0.0, f32::NAN])),
             "rewards, row 1: NaN, expected a finite number",
         ),
-        ("states", (Dtype::F64, vec![2, 2], f64s(&[0.0, 1e300, 0.0, 0.0])), "states has shape [2, 2]"),
+        (
+            "states",
+            (Dtype::F64, vec![2, 2], f64s(&[0.0, 1e300, 0.0, 0.0])),
+            "next_states has shape [2, 1], states [2, 2]",
+        ),
         ("next_states", (Dtype::F64, vec![2, 1], f64s(&[0.0, 1e300])), "next_states, row 1: 1"),
         ("actions", (Dtype::F32, vec![2], f32s(&[0.0, 0.5])), "actions, row 1: 0.5, expected a whole number"),
         (

@@ -14,7 +14,7 @@ const FILES: [&str; 6] =
 const MOST: usize = 1 << 20;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_changed_bytes(which in 0..FILES.len(), changes in prop::collection::vec((any::<u32>(), any::<u8>()), 1..8), cut in prop::option::of(any::<u32>())) {
