@@ -130,8 +130,9 @@ pub struct TrainArgs {
     /// Folder of the run; the next free runs/NNNN when absent.
     #[arg(long, value_name = "FOLDER")]
     pub run: Option<PathBuf>,
-    /// Go on with a stopped or killed run, bit for bit as if it had not been: its folder, or one of its saved states. Of
-    /// its configuration only train.epochs may be raised and checkpoint.* be changed.
+    /// Go on with a stopped or killed run or walk-forward, bit for bit as if it had not been: its folder, or one of its
+    /// saved states. Of its configuration only train.epochs may be raised (not of a walk-forward's) and checkpoint.* be
+    /// changed.
     #[arg(long, value_name = "RUN", conflicts_with = "run")]
     pub resume: Option<PathBuf>,
     /// Only the result.

@@ -132,6 +132,9 @@ fn an_undefined_score_is_said_so() {
     assert!(out.contains("score       undefined (Sharpe"), "{out}");
     let value: Value = serde_json::from_str(&host(&["inspect", &text(&path), "--json"]).good()).unwrap();
     assert_eq!(value["provenance"]["score"], "undefined");
+    // Numbers of the configuration have the digits that were given, not those of a wider type.
+    let json = host(&["inspect", &text(&path), "--json"]).good();
+    assert!(json.contains("\"gamma\": 0.99,") && !json.contains("0.9900000095"), "{json}");
 }
 
 #[test]

@@ -119,6 +119,8 @@ fn runs_are_compared_over_seeds() {
         );
     }
     let page = text(&folder.path().join("both.html"));
+    let (err, _) = host(&["report", &runs[0], &runs[1], &format!("{}/.", runs[0])]).refused();
+    assert!(err.contains("a run has no spread with itself"), "{err}");
     let said = host(&["report", &runs[0], &runs[1], "--html", &page]).good();
     let line = |name: &str| {
         said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"))
