@@ -39,8 +39,8 @@ impl Config {
             return Some(format!("{section}.enabled = false"));
         }
         // A data set comes without environments.
-        let of_an_environment =
-            section == "collect" || key == "iql.adaptive_epsilon" || (section == "task" && name != "name");
+        let of_an_environment = ["collect", "task"].contains(&section) && key != "task.name"
+            || ["iql.adaptive_epsilon", "ensemble.explore", "ensemble.explore_steps"].contains(&key);
         if of_an_environment && self.task.is_transitions() {
             return Some(format!("task.name = \"{}\"", self.task.name));
         }
@@ -79,6 +79,7 @@ impl Config {
                 "there is one term on the main parameters, so nothing is shared"
             }
             "task" if name != "name" && self.task.is_market() => "task.name = \"market\"",
+            "ensemble" if name == "explore_steps" && self.ensemble.explore == 0.0 => "ensemble.explore = 0.0",
             "transitions" if !self.task.is_transitions() => "transitions.files is not set",
             "transitions" if name == "shard_steps" && self.transitions.resident == 0 => {
                 "transitions.resident = 0"
@@ -165,14 +166,21 @@ mod tests {
                 "task.name=transitions",
                 "transitions.files=[\"a.npz\"]",
                 "collect.steps=3",
+                "ensemble.enabled=true",
+                "ensemble.explore=0.5",
                 "transitions.shard_steps=5",
                 "market.window=4",
             ]),
             [
                 "collect.steps = 3 has no effect: task.name = \"transitions\"",
+                "ensemble.explore = 0.5 has no effect: task.name = \"transitions\"",
                 "market.window = 4 has no effect: task.name = \"transitions\"",
                 "transitions.shard_steps = 5 has no effect: transitions.resident = 0",
             ]
+        );
+        assert_eq!(
+            without_effect(&["ensemble.enabled=true", "ensemble.explore_steps=5"]),
+            ["ensemble.explore_steps = 5 has no effect: ensemble.explore = 0.0"]
         );
         assert_eq!(
             without_effect(&["transitions.test=0.2"]),
