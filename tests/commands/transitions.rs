@@ -84,7 +84,7 @@ fn a_policy_learns_from_data_sets_alone() {
     let name = text(&run);
     let done = host(&train(&name, &[&one, &two], &["replay.prioritized=true"]));
     assert!(done.err.contains("in 300 episodes") && done.err.contains("in 100 episodes"), "{}", done.err);
-    assert!(done.err.contains("sum to between 0.0000 and 1.9375"), "{}", done.err);
+    assert!(done.err.contains("sum to between 0.0000 and 1.8750"), "{}", done.err);
     let out = done.good();
     assert!(out.contains("test part, policy of epoch") && out.contains("C51 loss"), "{out}");
     assert_eq!(
