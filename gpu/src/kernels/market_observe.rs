@@ -20,6 +20,7 @@ const ENVIRONMENTS: u32 = 32;
 /// Warps of a block: one for every portfolio feature.
 const WARPS: u32 = market::PORTFOLIO;
 /// Words of shared memory for one environment: its portfolio features before and after a restart, and its bars and flags.
+#[cfg(not(target_arch = "nvptx64"))]
 const WORDS: u32 = 2 * market::PORTFOLIO + 3;
 /// The window before a restart is complete.
 const COMPLETE: u32 = 1;
