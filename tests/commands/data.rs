@@ -66,9 +66,11 @@ fn odd_values_survive_too() {
     let folder = tempdir().unwrap();
     let file = |name: &str| text(&folder.path().join(name));
     let mut odd = Bars { has_volume: true, ..Bars::default() };
-    let prices = [0.1 + 0.2, 1e30, 1e-30, 1.0 / 3.0, f64::EPSILON, 123_456_789.123_456_79];
-    for (i, price) in prices.into_iter().enumerate() {
-        let volume = [-0.0, 1e-30, 0.0, 1e30, 5.0, 0.1][i];
+    // By less than the factor that no market jumps by: up to 1e30, down to 1e-30, and back.
+    let ladder = (0..=6).chain((-6..6).rev()).map(|step| 10f64.powi(5 * step));
+    let back = [1e-25, 1e-20, f64::EPSILON, 1e-11, 1e-6, 1.0 / 3.0, 1e5, 123_456_789.123_456_79];
+    for (i, price) in [0.1 + 0.2].into_iter().chain(ladder).chain(back).enumerate() {
+        let volume = [-0.0, 1e-30, 0.0, 1e30, 5.0, 0.1][i % 6];
         let time_ms = -2_208_988_800_000 + 60_001 * i as i64;
         odd.push(Bar { time_ms, open: price, high: price, low: price, close: price, volume });
     }

@@ -63,6 +63,7 @@ fn a_walk_forward_has_a_run_for_each_fold_and_a_pooled_result() {
             "metrics.jsonl",
             "report.html",
             "run.log",
+            "state",
             "test.json"
         ]
     );
