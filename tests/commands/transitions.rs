@@ -245,6 +245,16 @@ fn check_says_what_a_data_set_holds() {
     let parts = &value["parts"];
     let sum = ["learned", "validation", "test"].iter().map(|part| parts[part].as_u64().unwrap()).sum::<u64>();
     assert_eq!(sum, 9);
+    // One index that is meant for one branch, with the default branches.
+    let folder = tempdir().unwrap();
+    let plain = corners(folder.path(), "plain.st", 1, 40);
+    let out = host(&["data", "check", &plain]).good();
+    assert!(out.contains("warning: one index up to 3 is read as a composite one of 81"), "{out}");
+    // A name says what a file was meant to be, whatever is in it.
+    let text = folder.path().join("text.npz");
+    fs::write(&text, "time,open\n").unwrap();
+    let (err, _) = host(&["data", "check", &text.display().to_string()]).refused();
+    assert!(err.contains("text.npz") && !err.contains("delimiter"), "{err}");
     // With the default branches `train` would refuse it, and so does the check.
     for file in ["transitions/lists.parquet", "transitions/minari.hdf5", "transitions/small.safetensors"] {
         let (err, out) = host(&["data", "check", &sample(file)]).refused();

@@ -110,6 +110,9 @@ fn what_would_give_other_bits_is_refused_and_changes_nothing() {
     alone.good();
     let (err, _) = host(&["train", "--quiet", "--resume", &argument]).refused();
     assert!(err.contains("fold-01/metrics.jsonl was changed after fold 1 was tested"), "{err}");
+    fs::remove_dir_all(&first).unwrap();
+    let (err, _) = host(&["train", "--quiet", "--resume", &argument]).refused();
+    assert!(err.contains("fold-01/metrics.jsonl is not there: fold 1 is done"), "{err}");
     assert_eq!(fs::read(run.join("test.json")).unwrap(), tested);
 }
 

@@ -136,7 +136,8 @@ impl Column {
     pub(crate) fn indices(&self, file: &str) -> Result<Vec<u32>, TransitionError> {
         let index = |i: usize| {
             let wrong = |value: String| {
-                let expected = "a whole number from 0 on: actions are discrete, one index per branch";
+                let expected =
+                    "a whole number from 0 to 4294967295: actions are discrete, one index per branch";
                 Err(TransitionError::value(file, &self.name, self.place(i), value, expected))
             };
             match &self.values {

@@ -19,13 +19,21 @@ pub(crate) fn read(file: &str, path: &Path, size: u64) -> Result<Vec<Column>, Tr
     let mut archive = ZipArchive::new(BufReader::new(reader)).map_err(|error| wrong(&error))?;
     let mut columns = Vec::new();
     for i in 0..archive.len() {
-        let entry = archive.by_index(i).map_err(|error| wrong(&error))?;
+        let mut entry = archive.by_index(i).map_err(|error| wrong(&error))?;
         // A name that is no text is none of those that are looked for.
         let Ok(path) = entry.name().map(|name| name.into_owned()) else { continue };
         let Some(name) = array_name_from_file_name(&path).map(str::to_owned) else { continue };
         if NAMES.iter().any(|(_, names)| names.contains(&name.as_str())) {
-            let array = NpyFile::new(entry).map_err(|error| wrong(&error))?;
+            let array = NpyFile::new(&mut entry).map_err(|error| wrong(&error))?;
             columns.push(column(file, &name, array, size)?);
+            // The archive's checksum is compared where an entry ends, so it has to be read to there.
+            match entry.read(&mut [0]) {
+                Ok(0) => {}
+                Ok(_) => {
+                    return Err(TransitionError::file(file, format!("{name} goes on behind its array")));
+                }
+                Err(error) => return Err(TransitionError::file(file, format!("{name} is damaged: {error}"))),
+            }
         }
     }
     Ok(columns)

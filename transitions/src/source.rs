@@ -63,6 +63,13 @@ pub fn looks_like_transitions(path: &Path) -> bool {
     if path.is_dir() {
         return minari_file(path).is_ok();
     }
+    // Nothing else has these names; what is wrong inside is said by whom they concern.
+    let named = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
+    if path.is_file()
+        && named.is_some_and(|name| ["npz", "safetensors", "hdf5", "h5"].contains(&name.as_str()))
+    {
+        return true;
+    }
     let mut head = [0; 9];
     let read = |file: &mut File, head: &mut [u8]| file.read_exact(head).is_ok();
     let Ok(mut file) = File::open(path) else { return false };

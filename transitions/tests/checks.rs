@@ -130,6 +130,22 @@ fn files_that_are_no_data_sets_are_refused() {
 }
 
 /// A header may claim what it likes: memory is asked for only within what the file's bytes can hold.
+/// A value that a flipped bit leaves finite is no less wrong: the archive's checksum tells.
+#[test]
+fn a_flipped_bit_in_an_archive_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flipped.npz");
+    let whole = fs::read(sample("plain.npz")).unwrap();
+    let headers = whole.windows(6).enumerate().filter(|(_, bytes)| *bytes == b"\x93NUMPY").map(|(at, _)| at);
+    for header in headers {
+        let mut bytes = whole.clone();
+        bytes[header + 128] ^= 1; // the first byte of the array behind a header of 128
+        fs::write(&path, bytes).unwrap();
+        let text = refused(load(&path));
+        assert!(text.contains("flipped.npz") && text.contains("is damaged: Invalid checksum"), "{text}");
+    }
+}
+
 #[test]
 fn a_header_that_claims_a_trillion_rows_is_refused() {
     let folder = tempfile::tempdir().unwrap();

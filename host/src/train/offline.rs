@@ -149,6 +149,8 @@ impl Offline {
         sets: impl IntoIterator<Item = anyhow::Result<TransitionSet>>,
     ) -> anyhow::Result<Self> {
         let (mut rows, mut episodes, mut files) = (Rows::default(), Vec::new(), Vec::<DataFile>::new());
+        // Of composite actions, one index for all branches.
+        let mut largest = None;
         for set in sets {
             let set = set?;
             let state = &mut config.model.state;
@@ -159,7 +161,10 @@ impl Offline {
                 let found = format!("the states of {} have {} numbers", set.file, set.state);
                 match files.first() {
                     Some(first) => bail!("{found}, those of {} have {state}", first.file),
-                    None => bail!("model.state = {state}, but {found}: leave model.state at 0"),
+                    None => bail!(
+                        "model.state = {state}, but {found}: a policy reads transitions of the width that it was trained \
+                         on; for a new run leave model.state at 0"
+                    ),
                 }
             }
             config.check()?;
@@ -171,6 +176,9 @@ impl Offline {
                 episodes: set.episodes().len(),
                 hash: format!("{:016x}", set.hash),
             });
+            if set.action_columns == 1 && config.model.branches.len() > 1 {
+                largest = largest.max(set.actions.iter().copied().max());
+            }
             rows.append(config, set)?;
         }
         let (keys, seed, n) = (&config.transitions, config.train.seed, config.replay.n_step);
@@ -188,7 +196,7 @@ impl Offline {
             validation: split.validation.len(),
             test: split.test.len(),
         };
-        let text = text(config, &record, rows.to_go);
+        let text = text(config, &record, rows.to_go, largest);
         let (rows, learned) = (Arc::new(rows), Arc::new(split.learned));
         Ok(Self { rows, learned, evaluated, record, text, config: config.clone() })
     }
@@ -259,8 +267,9 @@ impl Offline {
     }
 }
 
-/// What there is to say at the start of a run; `to_go` are the least and the largest discounted sum of an episode's rewards.
-fn text(config: &Config, record: &OfflineRecord, to_go: [f64; 2]) -> String {
+/// What there is to say at the start of a run; `to_go` are the least and the largest discounted sum of an episode's rewards,
+/// `largest` the largest composite action.
+fn text(config: &Config, record: &OfflineRecord, to_go: [f64; 2], largest: Option<u32>) -> String {
     let mut text = String::new();
     for file in &record.files {
         text += &format!(
@@ -274,6 +283,15 @@ fn text(config: &Config, record: &OfflineRecord, to_go: [f64; 2]) -> String {
          end of its episode, discounted by {}; the values' support is {} to {}\n",
         model.state, model.branches, to_go[0], to_go[1], config.train.gamma, model.v_min, model.v_max
     );
+    let all: usize = model.branches.iter().product();
+    if let Some(largest) = largest.filter(|&largest| (largest as usize) + 1 < all) {
+        text += &format!(
+            "              warning: one index up to {largest} is read as a composite one of {all}, an action of each of {} \
+             branches: where it is a plain one, set model.branches to [{}]\n",
+            model.branches.len(),
+            largest + 1
+        );
+    }
     if to_go[0] < model.v_min.into() || to_go[1] > model.v_max.into() {
         text +=
             "              warning: the support is too narrow for that: set model.v_min and model.v_max\n";

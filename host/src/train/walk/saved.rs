@@ -114,6 +114,13 @@ impl Gathered {
     pub fn check_folders(&self, run: &Path) -> anyhow::Result<()> {
         for (i, mark) in self.marks.iter().enumerate() {
             let path = metrics_of(&run.join(fold_name(i + 1)));
+            if !path.is_file() {
+                bail!(
+                    "{} is not there: fold {} is done, and the walk-forward goes on only with what it left",
+                    path.display(),
+                    i + 1
+                );
+            }
             if Mark::of(&path)? != *mark {
                 bail!(
                     "{} was changed after fold {} was tested: the walk-forward cannot go on with another fold than the one \
