@@ -126,6 +126,8 @@ fn a_policy_learns_from_data_sets_alone() {
     let json = host(&["eval", &name, "--data", &one, "--data", &text(&moved), "--json"]).good();
     let test: Value = serde_json::from_str(&fs::read_to_string(run.join("test.json")).unwrap()).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), test);
+    let (err, _) = host(&["eval", &name, "--data", &text(&moved), "--data", &one]).refused();
+    assert!(err.contains("the files are the same, and their order counts: "), "{err}");
     let (err, _) = host(&["eval", &name, "--data", &one, "--data", &one]).refused();
     assert!(err.contains("the policy was trained on") && err.contains("2.st"), "{err}");
 

@@ -81,7 +81,10 @@ impl Column {
     ) -> Result<Self, TransitionError> {
         let count = shape.iter().try_fold(1_usize, |count, &n| count.checked_mul(n));
         if shape.is_empty() || count != Some(values.len()) {
-            let message = format!("{name} has shape {shape:?} and {} elements", values.len());
+            let message = format!(
+                "{name} has shape {shape:?} and {} elements, expected one row for every transition",
+                values.len()
+            );
             return Err(TransitionError::file(file, message));
         }
         Ok(Self { name: name.into(), shape, values })
@@ -104,7 +107,14 @@ impl Column {
     /// Finite numbers that f32 can hold.
     pub(crate) fn floats(self, file: &str) -> Result<Vec<f32>, TransitionError> {
         let wrong = |i: usize, value: f64| {
-            TransitionError::value(file, &self.name, self.place(i), value, "a finite number of f32")
+            // As `{:?}` has it: 1e300, not 301 digits.
+            TransitionError::value(
+                file,
+                &self.name,
+                self.place(i),
+                format!("{value:?}"),
+                "a finite number of f32",
+            )
         };
         match &self.values {
             Values::Flags(_) => {

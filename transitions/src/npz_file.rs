@@ -24,7 +24,9 @@ pub(crate) fn read(file: &str, path: &Path, size: u64) -> Result<Vec<Column>, Tr
         let Ok(path) = entry.name().map(|name| name.into_owned()) else { continue };
         let Some(name) = array_name_from_file_name(&path).map(str::to_owned) else { continue };
         if NAMES.iter().any(|(_, names)| names.contains(&name.as_str())) {
-            let array = NpyFile::new(&mut entry).map_err(|error| wrong(&error))?;
+            let array = NpyFile::new(&mut entry).map_err(|error| {
+                TransitionError::file(file, format!("{name} is no array of numpy's: {error}"))
+            })?;
             columns.push(column(file, &name, array, size)?);
             // The archive's checksum is compared where an entry ends, so it has to be read to there.
             match entry.read(&mut [0]) {

@@ -70,7 +70,18 @@ impl OfflineRecord {
                 self.files.len()
             );
         }
+        let same = |a: &DataFile, b: &DataFile| (&a.hash, a.transitions) == (&b.hash, b.transitions);
+        let reordered = self.files.iter().all(|before| now.files.iter().any(|now| same(before, now)));
         for (before, now) in self.files.iter().zip(&now.files) {
+            if reordered && !same(before, now) {
+                let order: Vec<&str> = self.files.iter().map(|file| file.file.as_str()).collect();
+                bail!(
+                    "{} stands where the policy's training had {}: the files are the same, and their order counts: {}",
+                    now.file,
+                    before.file,
+                    order.join(", ")
+                );
+            }
             if (&before.hash, before.transitions) != (&now.hash, now.transitions) {
                 bail!(
                     "{} has {} transitions with hash {}; the policy was trained on {} ({} transitions, hash {})",
