@@ -8,7 +8,11 @@ use std::process::ExitCode;
 use criterion::Throughput;
 use cuda_std::{Buf, Kernel};
 use device::Bench;
-use gpu::kernels::gemm::{DataKernel, Extra, Product, WeightKernel};
+use gpu::kernels::gemm::{
+    DataKernel, Extra, GemmNnBf16Group, GemmNnBf16Stored, GemmNtBf16Group, GemmNtBf16Stored, GemmTnBf16Group,
+    GemmTnBf16Stored, Product, StoredKernel, WeightKernel,
+};
+use gpu::kernels::halve::Halve;
 use host::error::ExecError;
 use host::exec::{Exec, Lane, Memory};
 
@@ -69,6 +73,52 @@ fn weight<K: WeightKernel>(bench: &mut Bench, product: &Product, splits: usize) 
     })
 }
 
+/// A product of operands in bf16, its result stored in f32 and in bf16. What their bits are does not matter to the speed.
+fn stored<K: StoredKernel>(bench: &mut Bench, product: &Product, extra: Extra) -> Result<(), ExecError> {
+    let Product { m, n, k, .. } = *product;
+    if !there::<K>(bench) {
+        return Ok(());
+    }
+    let copy: Buf<f32> = bench.exec.alloc("copy", m * n / 2)?;
+    let kernel = K::of(extra, std::slice::from_ref(product), &[Some(copy)]).expect("sizes that fit");
+    bench.sequence(K::DECL.name, &format!("{m} x {n} x {k}"), operations(product), move |exec, _| {
+        exec.launch(Lane::MAIN, &kernel)
+    })
+}
+
+/// The largest products of P2's trunk (SPEC section 9), with operands in f32 and in bf16.
+fn wide(bench: &mut Bench) -> Result<(), ExecError> {
+    const ROWS: usize = 16384;
+    const WIDE: usize = 512;
+    let forward = product(bench, (2 * ROWS, WIDE, WIDE), [WIDE; 3], WIDE)?;
+    data::<GemmNtBf16Group>(bench, &forward, Extra::Bias(SLOPE))?;
+    stored::<GemmNtBf16Stored>(bench, &forward, Extra::Bias(SLOPE))?;
+    let backward = product(bench, (ROWS, WIDE, WIDE), [WIDE; 3], ROWS * WIDE)?;
+    data::<GemmNnBf16Group>(bench, &backward, Extra::Activations(SLOPE))?;
+    stored::<GemmNnBf16Stored>(bench, &backward, Extra::Activations(SLOPE))?;
+    const SPLITS: usize = 8;
+    let planes: Buf<f32> = bench.exec.alloc("wide gradient", SPLITS * (WIDE * WIDE + WIDE))?;
+    let bias = planes.slice(WIDE * WIDE, planes.len() - WIDE * WIDE);
+    let gradient = Product {
+        m: WIDE,
+        n: WIDE,
+        k: ROWS,
+        a: backward.a,
+        b: (bench.random("wide x", ROWS * WIDE)?, WIDE),
+        c: (planes, WIDE),
+        extra: Some(bias),
+    };
+    weight::<GemmTnBf16Group>(bench, &gradient, SPLITS)?;
+    weight::<GemmTnBf16Stored>(bench, &gradient, SPLITS)?;
+
+    let len = 2 * ROWS * WIDE;
+    let halve =
+        Halve { len: len as u32, from: forward.a.0.into(), to: bench.random("halves", len / 2)?.into() };
+    bench.sequence("halve", &format!("{len} numbers"), Throughput::Bytes(6 * len as u64), move |exec, _| {
+        exec.launch(Lane::MAIN, &halve)
+    })
+}
+
 fn main() -> ExitCode {
     device::run(|bench| {
         let forward = product(bench, (2 * BATCH, WIDTH, WIDTH), [WIDTH; 3], WIDTH)?;
@@ -106,6 +156,6 @@ fn main() -> ExitCode {
         gradient!(GemmTnFp32Huge GemmTnFp32Large GemmTnFp32Medium GemmTnFp32Small);
         gradient!(GemmTnTf32Huge GemmTnTf32Large GemmTnTf32Medium GemmTnTf32Small);
         gradient!(GemmTnBf16Group GemmTnBf16Huge GemmTnBf16Large GemmTnBf16Medium GemmTnBf16Small);
-        Ok(())
+        wide(bench)
     })
 }

@@ -25,13 +25,14 @@ fn read(path: &Path) -> String {
 }
 
 /// Folders of the `gpu` crate's own tests, some of whose bodies `tests/kernels` includes for every back end.
-const GPU_TESTS: [&str; 6] = [
+const GPU_TESTS: [&str; 7] = [
     "gpu/tests/attention",
     "gpu/tests/gemm",
     "gpu/tests/glu",
     "gpu/tests/mamba",
     "gpu/tests/market",
     "gpu/tests/spectral",
+    "gpu/tests/stored",
 ];
 
 /// Rust files of a folder, with their content.
@@ -96,7 +97,9 @@ fn every_kernel_is_launched_by_a_test_and_by_a_bench() {
     };
     // Bodies of which `tests/kernels` holds the name only.
     let included =
-        ["gpu/tests/attention", "gpu/tests/glu", "gpu/tests/mamba", "gpu/tests/spectral"].map(text).concat();
+        ["gpu/tests/attention", "gpu/tests/glu", "gpu/tests/mamba", "gpu/tests/spectral", "gpu/tests/stored"]
+            .map(text)
+            .concat();
     let (tests, benches) = (text("tests/kernels") + &included, text("benches"));
     for kernel in gpu::KERNELS {
         let launch = launch_type(kernel.name);

@@ -34,6 +34,7 @@ pub mod glu;
 pub mod golden_full;
 pub mod golden_step;
 pub mod gradient_norm;
+pub mod halve;
 pub mod her_relabel;
 pub mod iql_derive;
 pub mod iql_loss;
@@ -60,6 +61,7 @@ pub mod sample_gather;
 pub mod select_action;
 pub mod spectral_norm;
 pub mod step_signals;
+pub mod stored;
 pub mod symbols_step;
 pub mod taken_q;
 pub mod task_run;
@@ -124,6 +126,7 @@ macro_rules! for_each_body {
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
+            halve { rounded }
             her_relabel { c30_future_goals, random_episodes, contract }
             iql_derive { random_batches, extremes, quantiles_by_rank, averages_over_steps }
             iql_loss { random_batches }
@@ -137,6 +140,7 @@ macro_rules! for_each_body {
             market_count { turns_of_the_ring, contract }
             market_observe { first_observation }
             market_step { truncated_episodes, ruined_accounts, backtest_log, several_symbols }
+            stored { nt, nn, tn }
             symbols_step { one_graph_walks_every_symbol }
             noisy { drawn_factors, moments, streams_are_independent, noisy_weights, c32_noisy_layer }
             noisy_step { rust_products, library_products, schedules, without_sigma, reproducible, acting }

@@ -22,6 +22,11 @@ pub struct InOut<T>(*mut T);
 #[derive(Clone, Copy)]
 struct Aligned<T>([T; 4]);
 
+/// Two elements that move as one 8-byte access.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Pair<T>([T; 2]);
+
 /// Elements of four bytes, four of which make one 16-byte access.
 pub trait Quad: Element {}
 impl Quad for f32 {}
@@ -98,6 +103,13 @@ macro_rules! writable {
         }
 
         impl<T: Quad> $name<T> {
+            /// Elements i and i + 1 in one 8-byte access; their address is a multiple of 8.
+            #[inline(always)]
+            pub fn set2(&self, i: u32, value: [T; 2]) {
+                // SAFETY: the launch contract and the emulator vouch for i, i + 1 and the alignment.
+                unsafe { self.0.add(i as usize).cast::<Pair<T>>().write(Pair(value)) }
+            }
+
             /// Elements i .. i + 4 in one 16-byte access; their address is a multiple of 16.
             #[inline(always)]
             pub fn set4(&self, i: u32, value: [T; 4]) {

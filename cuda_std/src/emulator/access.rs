@@ -139,6 +139,14 @@ pub fn write4<T: Quad>(target: Target<T>, i: u32, value: [T; 4], at: &'static Lo
     unsafe { address.cast::<[T; 4]>().write(value) }
 }
 
+/// Writes elements i and i + 1, 8-byte aligned.
+#[inline(always)]
+pub fn write2<T: Quad>(target: Target<T>, i: u32, value: [T; 2], at: &'static Location<'static>) {
+    let address = target.address(i, 2, 8, AccessKind::Write, at);
+    // SAFETY: as in `read`, for two elements.
+    unsafe { address.cast::<[T; 2]>().write(value) }
+}
+
 /// Replaces element i by `f` of it and returns what was there. Atomic, because one emulated thread runs at a time
 /// and switches only at barriers and warp operations.
 pub fn update<T: Element>(

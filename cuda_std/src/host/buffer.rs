@@ -221,6 +221,13 @@ macro_rules! writable {
         }
 
         impl<T: Quad> $name<T> {
+            /// Elements i and i + 1 in one 8-byte access; their address is a multiple of 8.
+            #[track_caller]
+            #[inline(always)]
+            pub fn set2(&self, i: u32, value: [T; 2]) {
+                access::write2(self.target(), i, value, Location::caller());
+            }
+
             /// Elements i .. i + 4 in one 16-byte access; their address is a multiple of 16.
             #[track_caller]
             #[inline(always)]

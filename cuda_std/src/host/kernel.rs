@@ -62,7 +62,7 @@ impl KernelDecl {
             self.block.is_multiple_of(32) || self.shuffles + self.votes + self.mmas == 0,
             "warp operations need full warps: the block must be a multiple of 32"
         );
-        assert!(self.params.len() <= ParamWords::CAPACITY, "a kernel has at most 64 parameters");
+        assert!(self.params.len() <= ParamWords::CAPACITY, "a kernel has at most 72 parameters");
         self
     }
 
@@ -231,7 +231,7 @@ pub struct ParamWords {
 
 impl ParamWords {
     /// Most parameters of a kernel.
-    pub const CAPACITY: usize = 64;
+    pub const CAPACITY: usize = 72;
 
     /// No parameters.
     pub const fn new() -> ParamWords {

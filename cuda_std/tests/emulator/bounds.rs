@@ -78,6 +78,29 @@ fn vector_accesses() {
     let Fault::OutOfBounds { buffer: "x", index: 0xffff_ffff, .. } = fault else { panic!("{fault}") };
 }
 
+/// Moves two elements from x[start] to y[start].
+#[kernel(block = 1, grid = 1)]
+fn move2(start: u32, x: In<u32>, y: Out<u32>) {
+    y.set2(start, [x.get(start), x.get(start + 1)]); // <write 2>
+}
+
+#[test]
+fn pairs() {
+    let x = HostBuf::from((0..6u32).collect::<Vec<_>>());
+    let y = HostBuf::<u32>::zeroed(6);
+    let launch = Move2 { start: 2, x: x.buf().into(), y: y.buf().into() };
+    passes(&launch);
+    assert_eq!(y.to_vec(), [0, 0, 2, 3, 0, 0]);
+
+    let fault = faults(&Move2 { start: 3, ..launch }).remove(0);
+    let Fault::Misaligned { at, buffer: "y", index: 3, bytes: 8 } = fault else { panic!("{fault}") };
+    assert_site(&at, "move2", FILE, SOURCE, "write 2");
+    let fault = faults(&Move2 { start: 4, y: y.buf().slice(0, 5).into(), ..launch }).remove(0);
+    let Fault::OutOfBounds { buffer: "y", access: AccessKind::Write, index: 5, len: 5, .. } = fault else {
+        panic!("{fault}")
+    };
+}
+
 /// A view of `len` floats at `offset` of 64 bytes, of which four at `i` are written and read.
 #[kernel(block = 1, grid = 1, shared = 64)]
 fn shared_view(offset: u32, len: u32, i: u32) {

@@ -27,6 +27,8 @@ mod panel;
 pub(in crate::kernels) mod round;
 mod simt;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+mod stored;
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
 mod warpgroups;
 mod weight;
 
@@ -47,7 +49,7 @@ use {
 };
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use launch::{DataKernel, Extra, Group, GroupError, Product, TileSize, WeightKernel};
+pub use launch::{DataKernel, Extra, Group, GroupError, Product, StoredKernel, TileSize, WeightKernel};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {
     choose::{Arithmetic, choose},
@@ -62,15 +64,17 @@ type Bf16 = mma::TensorCores<mma::Bf16, 2>;
 type Bf16Tall = mma::TensorCores<mma::Bf16, 4>;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
 type Bf16Groups = warpgroups::Groups;
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
+type Bf16Stored = stored::Stored;
 
 /// Declares a kernel for each product's arguments, numbered 0 to 8.
 macro_rules! for_each_product {
     ($declare:ident $($given:tt)*) => {
         $declare! {
             $($given)*
-            (a0 b0 c0 x0 sizes0 strides0 0) (a1 b1 c1 x1 sizes1 strides1 1) (a2 b2 c2 x2 sizes2 strides2 2)
-            (a3 b3 c3 x3 sizes3 strides3 3) (a4 b4 c4 x4 sizes4 strides4 4) (a5 b5 c5 x5 sizes5 strides5 5)
-            (a6 b6 c6 x6 sizes6 strides6 6) (a7 b7 c7 x7 sizes7 strides7 7) (a8 b8 c8 x8 sizes8 strides8 8)
+            (a0 b0 c0 x0 h0 sizes0 strides0 0) (a1 b1 c1 x1 h1 sizes1 strides1 1) (a2 b2 c2 x2 h2 sizes2 strides2 2)
+            (a3 b3 c3 x3 h3 sizes3 strides3 3) (a4 b4 c4 x4 h4 sizes4 strides4 4) (a5 b5 c5 x5 h5 sizes5 strides5 5)
+            (a6 b6 c6 x6 h6 sizes6 strides6 6) (a7 b7 c7 x7 h7 sizes7 strides7 7) (a8 b8 c8 x8 h8 sizes8 strides8 8)
         }
     };
 }
@@ -79,8 +83,8 @@ macro_rules! for_each_product {
 macro_rules! data_kernel {
     (
         $name:ident $launch:ident $engine:ident $form:ident $size:ident [$($only:literal)?]
-        ($a0:ident $b0:ident $c0:ident $x0:ident $sizes0:ident $strides0:ident 0)
-        $(($a:ident $b:ident $c:ident $x:ident $sizes:ident $strides:ident $p:tt))*
+        ($a0:ident $b0:ident $c0:ident $x0:ident $h0:ident $sizes0:ident $strides0:ident 0)
+        $(($a:ident $b:ident $c:ident $x:ident $h:ident $sizes:ident $strides:ident $p:tt))*
     ) => {
         /// Products of one form with fused epilogue; see the module.
         #[kernel(
@@ -96,8 +100,8 @@ macro_rules! data_kernel {
                 launch::numbered(
                     Plan::<$engine, $form, $size>::TILE, [ends0, ends1, ends2], [($sizes0, $strides0), $(($sizes, $strides)),*]
                 ),
-                launch::data_fits::<$form>(mode, $sizes0, $strides0, [$a0.buf(), $b0.buf(), $c0.buf(), $x0.buf()]),
-                $(launch::data_fits::<$form>(mode, $sizes, $strides, [$a.buf(), $b.buf(), $c.buf(), $x.buf()]),)*
+                launch::data_fits::<$engine, $form>(mode, $sizes0, $strides0, [$a0.buf(), $b0.buf(), $c0.buf(), $x0.buf()]),
+                $(launch::data_fits::<$engine, $form>(mode, $sizes, $strides, [$a.buf(), $b.buf(), $c.buf(), $x.buf()]),)*
             )
         )]
         pub fn $name(
@@ -116,7 +120,7 @@ macro_rules! data_kernel {
                     a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0
                 },
             };
-            data::run::<$engine, $form, $size>(&of, tile, mode, slope);
+            data::run::<$engine, $form, $size>(&of, tile, mode, slope, |_, _, _| ());
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -137,12 +141,85 @@ macro_rules! data_kernel {
     };
 }
 
+/// NT and NN kernels of operands in bf16, whose result may be stored a second time in bf16.
+macro_rules! stored_kernel {
+    (
+        $name:ident $launch:ident $engine:ident $form:ident $size:ident [$($only:literal)?]
+        ($a0:ident $b0:ident $c0:ident $x0:ident $h0:ident $sizes0:ident $strides0:ident 0)
+        $(($a:ident $b:ident $c:ident $x:ident $h:ident $sizes:ident $strides:ident $p:tt))*
+    ) => {
+        /// Products of one form with fused epilogue, operands in bf16; see `stored`.
+        #[kernel(
+            block = Plan::<$engine, $form, $size>::THREADS,
+            grid = launch::tiles([ends0, ends1, ends2]),
+            shared = Plan::<$engine, $form, $size>::SHARED,
+            barriers = Plan::<$engine, $form, $size>::BARRIERS,
+            mmas = Plan::<$engine, $form, $size>::MMAS,
+            resident = Plan::<$engine, $form, $size>::RESIDENT,
+            $(only = $only,)?
+            requires(
+                mode == BIAS || mode == ACTIVATIONS,
+                launch::numbered(
+                    Plan::<$engine, $form, $size>::TILE, [ends0, ends1, ends2], [($sizes0, $strides0), $(($sizes, $strides)),*]
+                ),
+                launch::data_fits::<$engine, $form>(mode, $sizes0, $strides0, [$a0.buf(), $b0.buf(), $c0.buf(), $x0.buf()]),
+                $(launch::data_fits::<$engine, $form>(mode, $sizes, $strides, [$a.buf(), $b.buf(), $c.buf(), $x.buf()]),)*
+                launch::copy_fits($sizes0, $strides0, $h0.buf()),
+                $(launch::copy_fits($sizes, $strides, $h.buf()),)*
+            )
+        )]
+        pub fn $name(
+            mode: u32,
+            slope: f32,
+            ends0: u64,
+            ends1: u64,
+            ends2: u64,
+            $a0: In<f32>, $b0: In<f32>, $c0: Out<f32>, $x0: In<f32>, $h0: Out<f32>, $sizes0: u64, $strides0: u64,
+            $($a: In<f32>, $b: In<f32>, $c: Out<f32>, $x: In<f32>, $h: Out<f32>, $sizes: u64, $strides: u64,)*
+        ) {
+            let (product, tile) = data::place([ends0, ends1, ends2]);
+            let (of, copy) = match product {
+                $(
+                    $p => {
+                        (data::Arguments { a: $a, b: $b, c: $c, extra: $x, sizes: $sizes, strides: $strides }, $h)
+                    }
+                )*
+                _ => (
+                    data::Arguments { a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0 },
+                    $h0,
+                ),
+            };
+            data::run::<$engine, $form, $size>(&of, tile, mode, slope, |sizes, at, c| {
+                if sizes.copied {
+                    copy.set2(at / 2, [round::bf16_pair(c[0], c[1]), round::bf16_pair(c[2], c[3])].map(f32::from_bits));
+                }
+            });
+        }
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl StoredKernel for $launch {
+            const TILE: TileSize = Plan::<$engine, $form, $size>::TILE;
+
+            fn new(mode: u32, slope: f32, group: &Group, copies: &[cuda_std::Buf<f32>; MAX_PRODUCTS]) -> $launch {
+                let [ends0, ends1, ends2] = group.ends;
+                let ([$a0, $b0, $c0, $x0], ($sizes0, $strides0)) = (group.buffers[0], group.words[0]);
+                $(let ([$a, $b, $c, $x], ($sizes, $strides)) = (group.buffers[$p], group.words[$p]);)*
+                $launch {
+                    mode, slope, ends0, ends1, ends2,
+                    $a0: $a0.into(), $b0: $b0.into(), $c0: $c0.into(), $x0: $x0.into(), $h0: copies[0].into(), $sizes0, $strides0,
+                    $($a: $a.into(), $b: $b.into(), $c: $c.into(), $x: $x.into(), $h: copies[$p].into(), $sizes, $strides,)*
+                }
+            }
+        }
+    };
+}
+
 /// TN kernels.
 macro_rules! weight_kernel {
     (
         $name:ident $launch:ident $engine:ident $form:ident $size:ident [$($only:literal)?]
-        ($a0:ident $b0:ident $c0:ident $x0:ident $sizes0:ident $strides0:ident 0)
-        $(($a:ident $b:ident $c:ident $x:ident $sizes:ident $strides:ident $p:tt))*
+        ($a0:ident $b0:ident $c0:ident $x0:ident $h0:ident $sizes0:ident $strides0:ident 0)
+        $(($a:ident $b:ident $c:ident $x:ident $h:ident $sizes:ident $strides:ident $p:tt))*
     ) => {
         /// Weight and bias gradients in `splits` planes, `plane` floats apart; see the module.
         #[kernel(
@@ -159,11 +236,11 @@ macro_rules! weight_kernel {
                 launch::numbered(
                     Plan::<$engine, $form, $size>::TILE, [ends0, ends1, ends2], [($sizes0, $strides0), $(($sizes, $strides)),*]
                 ),
-                launch::weight_fits::<$form>(
+                launch::weight_fits::<$engine, $form>(
                     splits, plane, $sizes0, $strides0, [$a0.buf(), $b0.buf(), $c0.buf(), $x0.buf()]
                 ),
                 $(
-                    launch::weight_fits::<$form>(
+                    launch::weight_fits::<$engine, $form>(
                         splits, plane, $sizes, $strides, [$a.buf(), $b.buf(), $c.buf(), $x.buf()]
                     ),
                 )*
@@ -243,6 +320,9 @@ for_each_product!(data_kernel gemm_nn_bf16_small GemmNnBf16Small Bf16 Nn Small [
 for_each_product!(data_kernel gemm_nt_bf16_group GemmNtBf16Group Bf16Groups Nt Huge ["sm_90a"]);
 for_each_product!(data_kernel gemm_nn_bf16_group GemmNnBf16Group Bf16Groups Nn Huge ["sm_90a"]);
 for_each_product!(weight_kernel gemm_tn_bf16_group GemmTnBf16Group Bf16Groups Tn Huge ["sm_90a"]);
+for_each_product!(stored_kernel gemm_nt_bf16_stored GemmNtBf16Stored Bf16Stored Nt Huge ["sm_90a"]);
+for_each_product!(stored_kernel gemm_nn_bf16_stored GemmNnBf16Stored Bf16Stored Nn Huge ["sm_90a"]);
+for_each_product!(weight_kernel gemm_tn_bf16_stored GemmTnBf16Stored Bf16Stored Tn Huge ["sm_90a"]);
 for_each_product!(weight_kernel gemm_tn_bf16_huge GemmTnBf16Huge Bf16Tall Tn Huge []);
 for_each_product!(weight_kernel gemm_tn_bf16_large GemmTnBf16Large Bf16Tall Tn Large []);
 for_each_product!(weight_kernel gemm_tn_bf16_medium GemmTnBf16Medium Bf16 Tn Medium []);

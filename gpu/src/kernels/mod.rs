@@ -15,6 +15,7 @@ pub mod exploration_bonus;
 pub mod gemm;
 pub mod glu;
 pub mod gradient_norm;
+pub mod halve;
 pub mod her_relabel;
 pub mod iql_derive;
 pub mod iql_loss;
@@ -94,6 +95,9 @@ pub const KERNELS: &[&KernelDecl] = &[
     &gemm::GemmNtBf16Group::DECL,
     &gemm::GemmNnBf16Group::DECL,
     &gemm::GemmTnBf16Group::DECL,
+    &gemm::GemmNtBf16Stored::DECL,
+    &gemm::GemmNnBf16Stored::DECL,
+    &gemm::GemmTnBf16Stored::DECL,
     &gemm::GemmNtBf16Huge::DECL,
     &gemm::GemmNtBf16Large::DECL,
     &gemm::GemmNtBf16Medium::DECL,
@@ -122,6 +126,7 @@ pub const KERNELS: &[&KernelDecl] = &[
     &glu::GluForward::DECL,
     &gradient_norm::GradientNorm::DECL,
     &gradient_norm::GradientReduce::DECL,
+    &halve::Halve::DECL,
     &her_relabel::HerRelabel::DECL,
     &iql_derive::IqlDerive::DECL,
     &iql_derive::IqlQuantiles::DECL,

@@ -38,9 +38,16 @@ pub fn place(ends: Ends) -> (u32, u32) {
 }
 
 /// Computes and stores one tile. With `mode` BIAS: lrelu(C + bias) with negative slope `slope` (1 for none); with
-/// ACTIVATIONS: C where h > 0, slope * C elsewhere. A product without extra operand has bias 0, or no activation.
+/// ACTIVATIONS: C where h > 0, slope * C elsewhere. A product without extra operand has bias 0, or no activation. `also` gets
+/// each four neighbours' place and values, where C can be stored in pieces of 16 bytes.
 #[inline(always)]
-pub fn run<E: Engine, F: Form, S: Size>(arguments: &Arguments, tile: u32, mode: u32, slope: f32) {
+pub fn run<E: Engine, F: Form, S: Size>(
+    arguments: &Arguments,
+    tile: u32,
+    mode: u32,
+    slope: f32,
+    also: impl Fn(&Sizes, u32, [f32; 4]),
+) {
     let sizes = Sizes::unpack(arguments.sizes, arguments.strides);
     let Sizes { m, n, k, .. } = sizes;
     let (first_row, first_column) = Plan::<E, F, S>::corner(tile, n);
@@ -78,7 +85,9 @@ pub fn run<E: Engine, F: Form, S: Size>(arguments: &Arguments, tile: u32, mode: 
                 unroll4!(e => {
                     c[e] = finish(mode, slope, c[e], extra[i][e]);
                 });
-                arguments.c.set4((first_row + row) * sizes.ldc + first_column + column, c);
+                let at = (first_row + row) * sizes.ldc + first_column + column;
+                arguments.c.set4(at, c);
+                also(&sizes, at, c);
             }
         });
     };

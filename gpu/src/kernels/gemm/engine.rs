@@ -149,6 +149,9 @@ pub trait Engine: Sized {
     const WARPS: [Warps; Tile::COUNT];
     /// Whether registers are left to hold what the epilogue reads while the panels are multiplied.
     const EARLY_READS: bool;
+    /// Whether A and B lie in memory as bf16, two a float.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const HALVES: bool = false;
     /// Blocks that are to share a multiprocessor; 0 leaves it to the assembler.
     #[cfg(not(target_arch = "nvptx64"))]
     const RESIDENT: u32 = 0;

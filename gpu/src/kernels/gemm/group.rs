@@ -36,13 +36,16 @@ pub struct Sizes {
     pub c_vectors: bool,
     /// There is an extra operand: bias, stored activations, or bias gradient.
     pub extra: bool,
+    /// C is stored a second time, rounded to bf16.
+    pub copied: bool,
 }
 
 impl Sizes {
-    /// The two argument words: m, n, k of 21 bits each; lda, ldb, ldc of 20 bits each and four flags.
+    /// The two argument words: m, n, k of 21 bits each and a flag; lda, ldb, ldc of 20 bits each and four flags.
     #[cfg(not(target_arch = "nvptx64"))]
     pub const fn pack(&self) -> (u64, u64) {
-        let sizes = self.m as u64 | (self.n as u64) << 21 | (self.k as u64) << 42;
+        let sizes =
+            self.m as u64 | (self.n as u64) << 21 | (self.k as u64) << 42 | (self.copied as u64) << 63;
         let flags = self.a_vectors as u64
             | (self.b_vectors as u64) << 1
             | (self.c_vectors as u64) << 2
@@ -56,7 +59,7 @@ impl Sizes {
         Sizes {
             m: sizes as u32 & MAX_SIZE,
             n: (sizes >> 21) as u32 & MAX_SIZE,
-            k: (sizes >> 42) as u32,
+            k: (sizes >> 42) as u32 & MAX_SIZE,
             lda: strides as u32 & MAX_STRIDE,
             ldb: (strides >> 20) as u32 & MAX_STRIDE,
             ldc: (strides >> 40) as u32 & MAX_STRIDE,
@@ -64,6 +67,7 @@ impl Sizes {
             b_vectors: strides >> 61 & 1 != 0,
             c_vectors: strides >> 62 & 1 != 0,
             extra: strides >> 63 != 0,
+            copied: sizes >> 63 != 0,
         }
     }
 
@@ -135,6 +139,7 @@ mod tests {
             b_vectors: true,
             c_vectors: true,
             extra: true,
+            copied: true,
         };
         let mixed = Sizes {
             m: 2048,
@@ -146,7 +151,13 @@ mod tests {
             b_vectors: true,
             ..Sizes::default()
         };
-        for sizes in [largest, mixed, Sizes { extra: true, ..mixed }, Sizes::default()] {
+        for sizes in [
+            largest,
+            mixed,
+            Sizes { extra: true, ..mixed },
+            Sizes { copied: true, ..mixed },
+            Sizes::default(),
+        ] {
             let (a, b) = sizes.pack();
             assert_eq!(Sizes::unpack(a, b), sizes);
         }

@@ -149,6 +149,35 @@ pub trait WeightKernel: Kernel {
     }
 }
 
+/// A kernel for products NT or NN of operands that lie in memory as bf16, two a float, see `stored`.
+pub trait StoredKernel: Kernel {
+    /// Its tile.
+    const TILE: TileSize;
+
+    /// The launch of products that are numbered already, and where their results are stored a second time.
+    fn new(mode: u32, slope: f32, group: &Group, copies: &[Buf<f32>; MAX_PRODUCTS]) -> Self;
+
+    /// The launch of up to [`MAX_PRODUCTS`] products; their extra operands, where there are any, are `extra`. Strides of A and B
+    /// are in elements. A result that has a place in `copies` is stored there too, rounded to bf16, with the stride of C.
+    fn of(extra: Extra, products: &[Product], copies: &[Option<Buf<f32>>]) -> Result<Self, GroupError> {
+        let (mode, slope) = match extra {
+            Extra::Bias(slope) => (BIAS, slope),
+            Extra::Activations(slope) => (ACTIVATIONS, slope),
+        };
+        let mut group = Group::new(Self::TILE, products)?;
+        // A buffer has an address even where nothing is copied.
+        let mut places = [group.buffers[0][2].slice(0, 0); MAX_PRODUCTS];
+        for (p, copy) in copies.iter().enumerate().take(products.len()) {
+            if let Some(copy) = copy {
+                let (sizes, strides) = group.words[p];
+                group.words[p] = Sizes { copied: true, ..Sizes::unpack(sizes, strides) }.pack();
+                places[p] = *copy;
+            }
+        }
+        Ok(Self::new(mode, slope, &group, &places))
+    }
+}
+
 impl Group {
     fn new(tile: TileSize, products: &[Product]) -> Result<Group, GroupError> {
         if products.is_empty() || products.len() > MAX_PRODUCTS {
@@ -186,6 +215,7 @@ impl Product {
             b_vectors: aligned(self.b.0) && self.b.1.is_multiple_of(4),
             c_vectors: aligned(self.c.0) && self.c.1.is_multiple_of(4) && self.extra.is_none_or(aligned),
             extra: self.extra.is_some(),
+            copied: false,
         })
     }
 }
@@ -206,18 +236,23 @@ pub fn numbered(tile: TileSize, ends: Ends, words: [(u64, u64); MAX_PRODUCTS]) -
 }
 
 /// Whether A, B, C and the bias or the activations of an NT or NN product are as large and aligned as it says.
-pub fn data_fits<F: Form>(mode: u32, sizes: u64, strides: u64, [a, b, c, extra]: [Buf<f32>; 4]) -> bool {
+pub fn data_fits<E: Engine, F: Form>(
+    mode: u32,
+    sizes: u64,
+    strides: u64,
+    [a, b, c, extra]: [Buf<f32>; 4],
+) -> bool {
     let sizes = Sizes::unpack(sizes, strides);
     let Sizes { m, n, ldc, .. } = sizes;
     let extra_len = if mode == BIAS { n as usize } else { extent(m, n, ldc) };
-    operands_fit::<F>(&sizes, a, b)
+    operands_fit::<E, F>(&sizes, a, b)
         && ldc >= n
         && holds(c, extent(m, n, ldc), sizes.c_vectors, ldc)
         && (!sizes.extra || holds(extra, extra_len, sizes.c_vectors, ldc))
 }
 
 /// Whether A, B and all planes of C and the bias gradient of a TN product are as large and aligned as it says.
-pub fn weight_fits<F: Form>(
+pub fn weight_fits<E: Engine, F: Form>(
     splits: u32,
     plane: u32,
     sizes: u64,
@@ -232,21 +267,43 @@ pub fn weight_fits<F: Form>(
     let before = (splits as usize - 1) * plane as usize;
     // Ranges are whole stages, and splits * DEPTH is computed in 32 bits.
     splits <= u32::MAX / DEPTH
-        && operands_fit::<F>(&sizes, a, b)
+        && operands_fit::<E, F>(&sizes, a, b)
         && ldc >= n
         && holds(c, before + extent(m, n, ldc), sizes.c_vectors, ldc | plane)
         && (splits == 1 || plane as usize >= extent(m, n, ldc))
         && (!sizes.extra || holds(extra, before + m as usize, false, 0))
 }
 
-fn operands_fit<F: Form>(sizes: &Sizes, a: Buf<f32>, b: Buf<f32>) -> bool {
+/// Whether C's copy in bf16, where there is one, is as large and aligned as the epilogue's pieces of four need it.
+pub fn copy_fits(sizes: u64, strides: u64, copy: Buf<f32>) -> bool {
+    let sizes = Sizes::unpack(sizes, strides);
+    let Sizes { m, n, ldc, .. } = sizes;
+    !sizes.copied
+        || (sizes.c_vectors && n.is_multiple_of(4) && aligned(copy) && 2 * copy.len() >= extent(m, n, ldc))
+}
+
+fn operands_fit<E: Engine, F: Form>(sizes: &Sizes, a: Buf<f32>, b: Buf<f32>) -> bool {
     let &Sizes { m, n, k, lda, ldb, .. } = sizes;
     let a_shape = if F::A::ALONG_K { (m, k) } else { (k, m) };
     let b_shape = if F::B::ALONG_K { (n, k) } else { (k, n) };
+    if E::HALVES {
+        return halves(a, a_shape, lda) && halves(b, b_shape, ldb);
+    }
     lda >= a_shape.1
         && ldb >= b_shape.1
         && holds(a, extent(a_shape.0, a_shape.1, lda), sizes.a_vectors, lda)
         && holds(b, extent(b_shape.0, b_shape.1, ldb), sizes.b_vectors, ldb)
+}
+
+/// Whether the buffer holds a matrix of bf16 that can be read in pieces of eight.
+fn halves(buffer: Buf<f32>, (rows, columns): (u32, u32), stride: u32) -> bool {
+    let len = extent(rows, columns, stride);
+    stride >= columns
+        && columns.is_multiple_of(8)
+        && stride.is_multiple_of(8)
+        && aligned(buffer)
+        && 2 * buffer.len() >= len
+        && u32::try_from(len).is_ok()
 }
 
 /// Whether the buffer has `len` elements that 32 bits can number, and is aligned where vectors are used.

@@ -20,17 +20,17 @@ use super::round;
 pub struct Groups;
 
 /// Rows of C, and columns.
-const WIDTH: u32 = 128;
+pub(super) const WIDTH: u32 = 128;
 /// Summed indices of a stage.
-const STAGE: u32 = 64;
+pub(super) const STAGE: u32 = 64;
 /// Summed indices that are on their way at once.
 const HALF: u32 = STAGE / 2;
 /// Words of an operand's stage.
-const WORDS: u32 = WIDTH * STAGE / 2;
+pub(super) const WORDS: u32 = WIDTH * STAGE / 2;
 /// Words of a row of 64 elements.
-const ROW_WORDS: u32 = 32;
+pub(super) const ROW_WORDS: u32 = 32;
 /// Threads of a block.
-const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 256;
 /// Warps of a block.
 const WARPS: u32 = THREADS / 32;
 
@@ -108,18 +108,8 @@ impl Engine for Groups {
             step += 1;
         }
         thread::sync(); // the last stage has been read: its place becomes that of C
+        put::<Groups, F, S>(group, &c);
         let shared = shared::array::<f32>(0, Plan::<Groups, F, S>::FLOATS);
-        let row = 64 * group + 16 * (thread::warp() % 4) + thread::lane() / 4;
-        let column = 2 * (thread::lane() % 4);
-        let put = |j: usize| {
-            let column = column + 8 * j as u32;
-            shared.set2(Plan::<Groups, F, S>::place(row, column), [c[j][0], c[j][1]]);
-            shared.set2(Plan::<Groups, F, S>::place(row + 8, column), [c[j][2], c[j][3]]);
-        };
-        unroll8!(j => {
-            put(j);
-            put(j + 8);
-        });
         if F::ROW_SUMS && work.row_sums {
             // A thread has summed four rows over every eighth summed index, from its warp's on.
             let parts = WIDTH * WIDTH + WIDTH;
@@ -198,6 +188,31 @@ fn add(sums: &mut [f32; 4], pieces: &[[f32; 4]; 4]) {
             sums[e] += pieces[i][e];
         });
     });
+}
+
+/// Writes what warpgroup `group` has of C to shared memory, where the epilogue reads it.
+#[inline(always)]
+pub(super) fn put<E: Engine, F: Form, S: Size>(group: u32, c: &[[f32; 4]; 16]) {
+    let shared = shared::array::<f32>(0, Plan::<E, F, S>::FLOATS);
+    let row = 64 * group + 16 * (thread::warp() % 4) + thread::lane() / 4;
+    let column = 2 * (thread::lane() % 4);
+    let put = |j: usize| {
+        let column = column + 8 * j as u32;
+        shared.set2(Plan::<E, F, S>::place(row, column), [c[j][0], c[j][1]]);
+        shared.set2(Plan::<E, F, S>::place(row + 8, column), [c[j][2], c[j][3]]);
+    };
+    unroll8!(j => {
+        put(j);
+        put(j + 8);
+    });
+}
+
+/// Adds the products of a stage that begins at word `start`, A and then B.
+#[inline(always)]
+pub(super) fn multiply_stage<F: Form>(start: u32, group: u32, c: &mut [[f32; 4]; 16]) {
+    let left = operand::<F::A>(4 * start, 0, group);
+    let right = operand::<F::B>(4 * (start + WORDS), 0, 0);
+    warpgroup::multiply::<Halves<F>, 4>(left, right, c);
 }
 
 /// Adds the products of 16 summed indices, number `n` of four in the stage that begins at word `start`.

@@ -1,0 +1,174 @@
+//! Tiles of 128 x 128 by two warpgroups whose operands lie in device memory as bf16, two a float, the lower half first.
+//!
+//! A product of [`super::warpgroups`] reads four bytes an element and rounds them; where a matrix is read by many blocks that is
+//! what bounds it (docs/BENCHMARKS.md). Here whoever makes a matrix has rounded it once ([`super::super::halve`], or the epilogue of
+//! the product before), so that half as much is read, and no register holds it on its way: stages of 64 summed indices come by
+//! asynchronous copies into a ring of three, in tiles as `wgmma` wants them, see [`super::warpgroups`]. The numbers that are
+//! multiplied are the same as there; the row sums are of rounded numbers.
+//!
+//! Pieces of 16 bytes are eight elements: strides, the columns of what is stored (k, or rows of C where the summed index comes
+//! first) and addresses are multiples of that.
+
+use cuda_std::prelude::*;
+
+use super::block::{Plan, Size, Work};
+use super::engine::{Engine, Form, Tile, Warps};
+use super::panel::{Operand, Order};
+use super::warpgroups::{ROW_WORDS, STAGE, THREADS, WIDTH, WORDS, multiply_stage, put};
+
+/// Warpgroups on operands in bf16.
+pub struct Stored;
+
+/// Stages of the ring.
+const STAGES: u32 = 3;
+/// Words of a stage: A, then B.
+const STAGE_WORDS: u32 = 2 * WORDS;
+/// Elements of a piece.
+const OCTET: u32 = 8;
+/// Pieces of an operand's stage for a thread.
+const PIECES: u32 = WIDTH * STAGE / OCTET / THREADS;
+/// Parts of a stage's summed indices whose rows of A different threads sum.
+const SUM_PARTS: u32 = THREADS / (WIDTH / OCTET);
+
+impl Engine for Stored {
+    const ROWS: u32 = 64;
+    const COLUMNS: u32 = 32;
+    /// All tiles are of this size: there is no other kernel.
+    const WARPS: [Warps; Tile::COUNT] = [Warps { m: 2, n: 4, k: 1 }; Tile::COUNT];
+    const EARLY_READS: bool = false;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const HALVES: bool = true;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const RESIDENT: u32 = 2;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const MMAS: u32 = 4 + 3; // four times a product, a fence, and two instructions to wait
+    #[cfg(not(target_arch = "nvptx64"))]
+    const SUM_SHUFFLES: u32 = 0;
+    #[cfg(not(target_arch = "nvptx64"))]
+    const BARRIERS: u32 = 4;
+
+    #[inline(always)]
+    fn tile<F: Form, S: Size, T>(work: &Work, meanwhile: impl FnOnce() -> T) -> T {
+        const { assert!(Plan::<Stored, F, S>::ROWS == WIDTH && Plan::<Stored, F, S>::COLUMNS == WIDTH) };
+        const { assert!(Plan::<Stored, F, S>::THREADS == THREADS) };
+        const { assert!(Plan::<Stored, F, S>::FLOATS >= STAGES * STAGE_WORDS) };
+        const { assert!(Plan::<Stored, F, S>::FLOATS >= WIDTH * WIDTH + WIDTH + SUM_PARTS * WIDTH) };
+        let steps = (work.k_end - work.k).div_ceil(STAGE);
+        let mut ahead = 0;
+        while ahead < STAGES - 1 {
+            if ahead < steps {
+                copy::<F>(work, ahead * STAGE_WORDS, ahead);
+            }
+            // A group is closed in every turn, empty or not: the wait below counts groups.
+            shared::copy_commit();
+            ahead += 1;
+        }
+        let result = meanwhile();
+        let group = thread::warp() / 4;
+        let mut c = [[0.0f32; 4]; 16];
+        let mut sums = [0.0f32; OCTET as usize];
+        let (mut step, mut current, mut next) = (0, 0, (STAGES - 1) * STAGE_WORDS);
+        while step < steps {
+            shared::copy_wait::<{ STAGES as usize - 2 }>();
+            warpgroup::publish();
+            // Every thread's copies of this stage have landed, and the stage that is overwritten next has been read.
+            thread::sync();
+            if step + STAGES - 1 < steps {
+                copy::<F>(work, next, step + STAGES - 1);
+            }
+            shared::copy_commit();
+            if F::ROW_SUMS && work.row_sums {
+                add_rows(current, &mut sums);
+            }
+            multiply_stage::<F>(current, group, &mut c);
+            next = current;
+            current = if current == (STAGES - 1) * STAGE_WORDS { 0 } else { current + STAGE_WORDS };
+            step += 1;
+        }
+        shared::copy_wait::<0>();
+        thread::sync(); // the last stage has been read: the ring becomes the place of C
+        put::<Stored, F, S>(group, &c);
+        if F::ROW_SUMS && work.row_sums {
+            let shared = shared::array::<f32>(0, Plan::<Stored, F, S>::FLOATS);
+            let parts = WIDTH * WIDTH + WIDTH;
+            let (octet, part) = row_part();
+            shared.set4(parts + part * WIDTH + OCTET * octet, [sums[0], sums[1], sums[2], sums[3]]);
+            shared.set4(parts + part * WIDTH + OCTET * octet + 4, [sums[4], sums[5], sums[6], sums[7]]);
+            thread::sync(); // all parts' sums are there
+            let row = thread::thread_idx();
+            if row < WIDTH {
+                let mut sum = 0.0;
+                let mut part = 0;
+                while part < SUM_PARTS {
+                    sum += shared.get(parts + part * WIDTH + row);
+                    part += 1;
+                }
+                shared.set(WIDTH * WIDTH + row, sum);
+            }
+        }
+        thread::sync(); // C and the row sums are complete
+        result
+    }
+}
+
+/// Starts copying stage number `step` to word `start`.
+#[inline(always)]
+fn copy<F: Form>(work: &Work, start: u32, step: u32) {
+    let k = work.k + step * STAGE;
+    copy_operand::<F::A>(&work.a, start, k, work.k_end);
+    copy_operand::<F::B>(&work.b, start + WORDS, k, work.k_end);
+}
+
+/// Starts copying 64 summed indices of an operand's 128 rows, zeros from `k_end` on. Instead of rows that do not exist (their
+/// part of C is not stored) the last ones are copied again.
+#[inline(always)]
+fn copy_operand<O: Order>(operand: &Operand, start: u32, k: u32, k_end: u32) {
+    let stage = shared::array::<f32>(4 * start, WORDS);
+    let mut i = 0;
+    while i < PIECES {
+        let index = i * THREADS + thread::thread_idx();
+        let (at, from, inside) = if O::ALONG_K {
+            let (octet, row) = (index % (STAGE / OCTET), index / (STAGE / OCTET));
+            let k = k + OCTET * octet;
+            let from = min(operand.first + row, operand.rows - 1) * operand.stride + k;
+            (row * ROW_WORDS + 4 * (octet ^ (row % 8)), from, k < k_end)
+        } else {
+            let (octet, depth) = (index % (WIDTH / OCTET), index / (WIDTH / OCTET));
+            let row = min(operand.first + OCTET * octet, operand.rows - OCTET);
+            let block = octet / 8 * STAGE * ROW_WORDS;
+            let from = (k + depth) * operand.stride + row;
+            (block + depth * ROW_WORDS + 4 * ((octet % 8) ^ (depth % 8)), from, k + depth < k_end)
+        };
+        // Only an existing element's index is known to fit 32 bits.
+        let (from, bytes) = if inside { (from / 2, 16) } else { (0, 0) };
+        shared::copy_async16(stage, at, &operand.matrix, from, bytes);
+        i += 1;
+    }
+}
+
+/// Which octet of A's rows a thread sums up, and which part of a stage's summed indices.
+#[inline(always)]
+fn row_part() -> (u32, u32) {
+    (thread::thread_idx() % (WIDTH / OCTET), thread::thread_idx() / (WIDTH / OCTET))
+}
+
+/// Adds what a thread sums of the rows of A, which lie across the summed index, of the stage at word `start`.
+#[inline(always)]
+fn add_rows(start: u32, sums: &mut [f32; OCTET as usize]) {
+    let stage = shared::array::<u32>(4 * start, WORDS);
+    let (octet, part) = row_part();
+    unroll4!(i => {
+        let depth = part * (STAGE / SUM_PARTS) + i as u32;
+        let at = octet / 8 * STAGE * ROW_WORDS + depth * ROW_WORDS + 4 * ((octet % 8) ^ (depth % 8));
+        let words = stage.get4(at);
+        unroll4!(e => {
+            sums[2 * e] += f32::from_bits(words[e] << 16);
+            sums[2 * e + 1] += f32::from_bits(words[e] & 0xffff_0000);
+        });
+    });
+}
+
+#[inline(always)]
+fn min(a: u32, b: u32) -> u32 {
+    if a < b { a } else { b }
+}

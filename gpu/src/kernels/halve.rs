@@ -1,0 +1,31 @@
+//! Numbers in f32 rounded to bf16 (7 bits of mantissa, to nearest, ties to even; NaN stays NaN), for products whose operands lie
+//! in memory as bf16 (`gemm::stored`): matrices that many blocks read are rounded once instead of by each of them.
+//!
+//! Two numbers are one word, the first in the lower half; as everywhere in this crate that word is the bits of a float.
+
+use cuda_std::prelude::*;
+
+use super::gemm::round;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod reference;
+
+/// to [len / 2] = the bf16 of from [len], two a word. Eight numbers a thread; len is a multiple of 8.
+#[kernel(
+    block = 256,
+    grid = (len / 8).div_ceil(256),
+    requires(len > 0, len % 8 == 0, from.len() >= len as usize, 2 * to.len() >= len as usize)
+)]
+pub fn halve(len: u32, from: In<f32>, to: Out<f32>) {
+    let i = thread::global_index();
+    if i < len / 8 {
+        let (a, b) = (from.get4(8 * i), from.get4(8 * i + 4));
+        let words = [
+            round::bf16_pair(a[0], a[1]),
+            round::bf16_pair(a[2], a[3]),
+            round::bf16_pair(b[0], b[1]),
+            round::bf16_pair(b[2], b[3]),
+        ];
+        to.set4(4 * i, words.map(f32::from_bits));
+    }
+}
