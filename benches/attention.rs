@@ -15,7 +15,7 @@ use gpu::kernels::attention::{
 use gpu::kernels::gemm::{
     DataKernel, Extra, GemmNnFp32Small, GemmNnTf32Medium, GemmTnFp32Medium, GemmTnTf32Medium, WeightKernel,
 };
-use gpu::kernels::glu::{GluBackward, GluForward, hidden_width};
+use gpu::kernels::glu::{GluBackward, GluBackwardHalves, GluForward, hidden_width};
 use gpu::kernels::spectral_norm::{SpectralColumns, SpectralRows, SpectralScale, matrix};
 use host::error::ExecError;
 use host::exec::{Exec, Lane, Memory};
@@ -202,7 +202,7 @@ fn forward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {
     )?;
     let (hidden, applied) = (bench.random("h2", rows * d)?, bench.random("h2'", rows * d)?);
     macro_rules! apply {
-        ($kernel:ident) => {
+        ($kernel:ident $($more:tt)*) => {
             bench.kernel(
                 w.name,
                 context.bytes() + 2 * hidden.bytes(),
@@ -218,12 +218,13 @@ fn forward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {
                     output_bias: online[10].into(),
                     gate: online[11].into(),
                     applied: applied.into(),
+                    $($more)*
                 },
             )
         };
     }
     apply!(AttentionApply)?;
-    apply!(AttentionApplyTf32)
+    apply!(AttentionApplyTf32 copied: 0, copy: applied.slice(0, 0).into(),)
 }
 
 fn backward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {
@@ -382,6 +383,19 @@ fn gated(
         &shape,
         2 * pre.bytes() + hidden.bytes(),
         GluBackward {
+            rows,
+            value_width,
+            branch_width,
+            branches,
+            d_hidden: d_hidden.into(),
+            pre: pre.into(),
+            d_pre: d_pre.into(),
+        },
+    )?;
+    bench.kernel(
+        &shape,
+        3 * pre.bytes() / 2 + hidden.bytes(),
+        GluBackwardHalves {
             rows,
             value_width,
             branch_width,

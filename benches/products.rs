@@ -9,10 +9,10 @@ use criterion::Throughput;
 use cuda_std::{Buf, Kernel};
 use device::Bench;
 use gpu::kernels::gemm::{
-    DataKernel, Extra, GemmNnBf16Group, GemmNnBf16Stored, GemmNtBf16Group, GemmNtBf16Stored, GemmTnBf16Group,
-    GemmTnBf16Stored, Product, StoredKernel, WeightKernel,
+    DataKernel, Destination, Extra, GemmNnBf16Group, GemmNnBf16Stored, GemmNtBf16Group, GemmNtBf16Stored,
+    GemmTnBf16Group, GemmTnBf16Stored, Product, StoredKernel, StoredProduct, WeightKernel,
 };
-use gpu::kernels::halve::Halve;
+use gpu::kernels::halve::{Halve, HalveLrelu};
 use host::error::ExecError;
 use host::exec::{Exec, Lane, Memory};
 
@@ -73,14 +73,15 @@ fn weight<K: WeightKernel>(bench: &mut Bench, product: &Product, splits: usize) 
     })
 }
 
-/// A product of operands in bf16, its result stored in f32 and in bf16. What their bits are does not matter to the speed.
+/// A product of operands in bf16, its result stored in bf16. What their bits are does not matter to the speed.
 fn stored<K: StoredKernel>(bench: &mut Bench, product: &Product, extra: Extra) -> Result<(), ExecError> {
     let Product { m, n, k, .. } = *product;
     if !there::<K>(bench) {
         return Ok(());
     }
-    let copy: Buf<f32> = bench.exec.alloc("copy", m * n / 2)?;
-    let kernel = K::of(extra, std::slice::from_ref(product), &[Some(copy)]).expect("sizes that fit");
+    let result = Destination::Halves(bench.exec.alloc("copy", m * n / 2)?);
+    let stored = StoredProduct { product: *product, result, halved_activations: true };
+    let kernel = K::of(extra, &[stored]).expect("sizes that fit");
     bench.sequence(K::DECL.name, &format!("{m} x {n} x {k}"), operations(product), move |exec, _| {
         exec.launch(Lane::MAIN, &kernel)
     })
@@ -112,11 +113,22 @@ fn wide(bench: &mut Bench) -> Result<(), ExecError> {
     weight::<GemmTnBf16Stored>(bench, &gradient, SPLITS)?;
 
     let len = 2 * ROWS * WIDE;
-    let halve =
-        Halve { len: len as u32, from: forward.a.0.into(), to: bench.random("halves", len / 2)?.into() };
-    bench.sequence("halve", &format!("{len} numbers"), Throughput::Bytes(6 * len as u64), move |exec, _| {
-        exec.launch(Lane::MAIN, &halve)
-    })
+    let to = bench.random("halves", len / 2)?;
+    let halve = Halve { len: len as u32, from: forward.a.0.into(), to: to.into() };
+    bench.sequence(
+        "halve",
+        &format!("{len} numbers"),
+        Throughput::Bytes(6 * len as u64),
+        move |exec, _| exec.launch(Lane::MAIN, &halve),
+    )?;
+    let (d, h) = (forward.a.0.into(), forward.c.0.into());
+    let through = HalveLrelu { len: len as u32, slope: SLOPE, d, h, to: to.into() };
+    bench.sequence(
+        "halve_lrelu",
+        &format!("{len} numbers"),
+        Throughput::Bytes(10 * len as u64),
+        move |exec, _| exec.launch(Lane::MAIN, &through),
+    )
 }
 
 fn main() -> ExitCode {

@@ -4,6 +4,8 @@ use cuda_std::{Buf, Kernel};
 use gpu::kernels::gemm::{self, Arithmetic, DataKernel, Extra, Tile, WeightKernel, choose};
 use settings::Precision;
 
+pub mod stored;
+
 use crate::error::ExecError;
 use crate::exec::{Epilogue, Exec, Form, Lane, Product, Touch};
 use crate::extent::Extent;
@@ -81,32 +83,19 @@ pub fn product<E: Exec>(exec: &mut E, lane: Lane, product: &Product) -> Result<(
 pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<(), ExecError> {
     let Some(first) = products.first() else { return Ok(()) };
     let fail = |problem: String| ExecError::Product { label: first.label, problem };
-    let with_extra = products.iter().find(|p| !matches!(p.epilogue, Epilogue::None));
-    let common = extra(with_extra.unwrap_or(first))?.0;
-    let mut touches = Vec::new();
-    let mut arguments = Vec::with_capacity(products.len());
-    for product in products {
-        product.check()?;
-        if product.form != first.form || product.precision != first.precision {
-            return Err(fail(format!("`{}` has another form or precision than its group", product.label)));
-        }
-        // A product without epilogue fits a group of data gradients, and one of plain biases.
-        let own = extra(product)?;
-        let fits = own.1.is_none() && !matches!(common, Extra::Bias(slope) if slope != 1.0);
-        if own.0 != common && !fits {
-            return Err(fail(format!("`{}` has another epilogue than its group", product.label)));
-        }
-        touches.extend(product.operands().into_iter().map(|operand| operand.touch));
-        arguments.push(gemm::Product {
-            m: product.m,
-            n: product.n,
-            k: product.k,
-            a: (product.a, product.lda),
-            b: (product.b, product.ldb),
-            c: (product.c, product.ldc),
-            extra: own.1,
-        });
-    }
+    let (common, extras) = epilogues(products)?;
+    let touches: Vec<Touch> =
+        products.iter().flat_map(Product::operands).map(|operand| operand.touch).collect();
+    let argument = |(product, extra): (&Product, Option<Buf<f32>>)| gemm::Product {
+        m: product.m,
+        n: product.n,
+        k: product.k,
+        a: (product.a, product.lda),
+        b: (product.b, product.ldb),
+        c: (product.c, product.ldc),
+        extra,
+    };
+    let arguments: Vec<gemm::Product> = products.iter().zip(extras).map(argument).collect();
     independent(products)?;
     let tile = choose(arithmetic(first.precision), 1, products.iter().map(|p| (p.m, p.n, p.k)));
     macro_rules! launch {
@@ -151,6 +140,33 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
     }
 }
 
+/// What each product of a launch has of its epilogue.
+type Extras = Vec<Option<Buf<f32>>>;
+
+/// Checks products of one launch, which have one form, one precision and one epilogue; that epilogue, and what each product
+/// has of it.
+fn epilogues(products: &[Product]) -> Result<(Extra, Extras), ExecError> {
+    let first = &products[0];
+    let fail = |problem: String| ExecError::Product { label: first.label, problem };
+    let with_extra = products.iter().find(|p| !matches!(p.epilogue, Epilogue::None));
+    let common = extra(with_extra.unwrap_or(first))?.0;
+    let mut extras = Vec::with_capacity(products.len());
+    for product in products {
+        product.check()?;
+        if product.form != first.form || product.precision != first.precision {
+            return Err(fail(format!("`{}` has another form or precision than its group", product.label)));
+        }
+        // A product without epilogue fits a group of data gradients, and one of plain biases.
+        let own = extra(product)?;
+        let fits = own.1.is_none() && !matches!(common, Extra::Bias(slope) if slope != 1.0);
+        if own.0 != common && !fits {
+            return Err(fail(format!("`{}` has another epilogue than its group", product.label)));
+        }
+        extras.push(own.1);
+    }
+    Ok((common, extras))
+}
+
 /// No product of a launch may use what another one writes: they run in no particular order.
 fn independent(products: &[Product]) -> Result<(), ExecError> {
     for writer in products {
@@ -191,6 +207,18 @@ pub fn weight_gradients<E: Exec>(
     plane: usize,
 ) -> Result<(), ExecError> {
     let Some(first) = layers.first() else { return Ok(()) };
+    let (touches, arguments) = gradient_arguments(layers, parts, splits, plane)?;
+    weight_launch(exec, lane, (first.label, first.precision), &arguments, &touches, splits, plane)
+}
+
+/// What a launch of weight gradients touches, four entries a layer (dY, X, dW, db), and its arguments.
+fn gradient_arguments(
+    layers: &[WeightGradient],
+    parts: Buf<f32>,
+    splits: usize,
+    plane: usize,
+) -> Result<(Vec<Touch>, Vec<gemm::Product>), ExecError> {
+    let first = &layers[0];
     let fail = |problem: String| ExecError::Product { label: first.label, problem };
     if parts.len() < splits * plane {
         return Err(fail(format!("{} floats for {splits} planes of {plane}", parts.len())));
@@ -226,7 +254,7 @@ pub fn weight_gradients<E: Exec>(
             extra: Some(rest(layer.bias)?),
         });
     }
-    weight_launch(exec, lane, (first.label, first.precision), &arguments, &touches, splits, plane)
+    Ok((touches, arguments))
 }
 
 fn weight_launch<E: Exec>(

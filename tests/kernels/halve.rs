@@ -1,3 +1,3 @@
-//! The body for `halve`, beside those of the products that read what it writes.
+//! The bodies for `halve`, beside those of the products that read what it writes.
 
-pub use super::stored::bodies::halves as rounded;
+pub use super::stored::bodies::{halved_gradients, halves as rounded};

@@ -24,6 +24,7 @@ pub mod bias_lrelu;
 pub mod c51_cases;
 pub mod c51_loss;
 pub mod confidence_loss;
+pub mod copies_step;
 pub mod cql_loss;
 pub mod dueling_q;
 pub mod ensemble_loss;
@@ -113,6 +114,7 @@ macro_rules! for_each_body {
             }
             c51_cases { c02_integer_positions, c04_clipping, c06_extreme_logits, c08_branches_and_weights }
             confidence_loss { random_batches, state_over_steps }
+            copies_step { plain_heads, all_parts, without_attention }
             cql_loss { random_batches, large_values_do_not_overflow, nan_shows }
             dueling_q { expected_values, log_probabilities, extreme_logits, c10_mean_per_atom }
             ensemble_loss { random_batches, nan_shows }
@@ -126,7 +128,7 @@ macro_rules! for_each_body {
             glu { forward_and_backward, nan_shows }
             golden_step { rust_products, library_products, clipped }
             gradient_norm { whole_gradient, split_gradient, factors, non_finite_shows }
-            halve { rounded }
+            halve { rounded, halved_gradients }
             her_relabel { c30_future_goals, random_episodes, contract }
             iql_derive { random_batches, extremes, quantiles_by_rank, averages_over_steps }
             iql_loss { random_batches }

@@ -73,6 +73,13 @@ macro_rules! readable {
         }
 
         impl<T: Quad> $name<T> {
+            /// Elements i and i + 1 in one 8-byte access; their address is a multiple of 8.
+            #[inline(always)]
+            pub fn get2(&self, i: u32) -> [T; 2] {
+                // SAFETY: the launch contract and the emulator vouch for i, i + 1 and the alignment.
+                unsafe { self.0.add(i as usize).cast::<Pair<T>>().read().0 }
+            }
+
             /// Elements i .. i + 4 in one 16-byte access; their address is a multiple of 16.
             #[inline(always)]
             pub fn get4(&self, i: u32) -> [T; 4] {

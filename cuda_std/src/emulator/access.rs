@@ -123,6 +123,14 @@ pub fn write<T: Element>(target: Target<T>, i: u32, value: T, at: &'static Locat
     unsafe { address.write(value) }
 }
 
+/// Reads elements i and i + 1, 8-byte aligned.
+#[inline(always)]
+pub fn read2<T: Quad>(target: Target<T>, i: u32, at: &'static Location<'static>) -> [T; 2] {
+    let address = target.address(i, 2, 8, AccessKind::Read, at);
+    // SAFETY: as in `read`, for two elements.
+    unsafe { address.cast::<[T; 2]>().read() }
+}
+
 /// Reads elements i .. i + 4, 16-byte aligned.
 #[inline(always)]
 pub fn read4<T: Quad>(target: Target<T>, i: u32, at: &'static Location<'static>) -> [T; 4] {

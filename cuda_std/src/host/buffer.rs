@@ -199,6 +199,13 @@ macro_rules! readable {
         }
 
         impl<T: Quad> $name<T> {
+            /// Elements i and i + 1 in one 8-byte access; their address is a multiple of 8.
+            #[track_caller]
+            #[inline(always)]
+            pub fn get2(&self, i: u32) -> [T; 2] {
+                access::read2(self.target(), i, Location::caller())
+            }
+
             /// Elements i .. i + 4 in one 16-byte access; their address is a multiple of 16.
             #[track_caller]
             #[inline(always)]

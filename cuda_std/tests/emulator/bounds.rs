@@ -81,7 +81,8 @@ fn vector_accesses() {
 /// Moves two elements from x[start] to y[start].
 #[kernel(block = 1, grid = 1)]
 fn move2(start: u32, x: In<u32>, y: Out<u32>) {
-    y.set2(start, [x.get(start), x.get(start + 1)]); // <write 2>
+    let v = x.get2(start); // <read 2>
+    y.set2(start, v); // <write 2>
 }
 
 #[test]
@@ -93,7 +94,10 @@ fn pairs() {
     assert_eq!(y.to_vec(), [0, 0, 2, 3, 0, 0]);
 
     let fault = faults(&Move2 { start: 3, ..launch }).remove(0);
-    let Fault::Misaligned { at, buffer: "y", index: 3, bytes: 8 } = fault else { panic!("{fault}") };
+    let Fault::Misaligned { at, buffer: "x", index: 3, bytes: 8 } = fault else { panic!("{fault}") };
+    assert_site(&at, "move2", FILE, SOURCE, "read 2");
+    let fault = faults(&Move2 { y: y.buf().slice(1, 5).into(), ..launch }).remove(0);
+    let Fault::Misaligned { at, buffer: "y", index: 2, bytes: 8 } = fault else { panic!("{fault}") };
     assert_site(&at, "move2", FILE, SOURCE, "write 2");
     let fault = faults(&Move2 { start: 4, y: y.buf().slice(0, 5).into(), ..launch }).remove(0);
     let Fault::OutOfBounds { buffer: "y", access: AccessKind::Write, index: 5, len: 5, .. } = fault else {

@@ -49,7 +49,10 @@ use {
 };
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use launch::{DataKernel, Extra, Group, GroupError, Product, StoredKernel, TileSize, WeightKernel};
+pub use launch::{
+    DataKernel, Destination, Extra, Group, GroupError, Product, StoredKernel, StoredProduct, TileSize,
+    WeightKernel,
+};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {
     choose::{Arithmetic, choose},
@@ -120,7 +123,7 @@ macro_rules! data_kernel {
                     a: $a0, b: $b0, c: $c0, extra: $x0, sizes: $sizes0, strides: $strides0
                 },
             };
-            data::run::<$engine, $form, $size>(&of, tile, mode, slope, |_, _, _| ());
+            data::run::<$engine, $form, $size>(&of, tile, mode, slope, &data::Floats);
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
@@ -164,8 +167,8 @@ macro_rules! stored_kernel {
                 ),
                 launch::data_fits::<$engine, $form>(mode, $sizes0, $strides0, [$a0.buf(), $b0.buf(), $c0.buf(), $x0.buf()]),
                 $(launch::data_fits::<$engine, $form>(mode, $sizes, $strides, [$a.buf(), $b.buf(), $c.buf(), $x.buf()]),)*
-                launch::copy_fits($sizes0, $strides0, $h0.buf()),
-                $(launch::copy_fits($sizes, $strides, $h.buf()),)*
+                launch::copy_fits(mode, $sizes0, $strides0, $x0.buf(), $h0.buf()),
+                $(launch::copy_fits(mode, $sizes, $strides, $x.buf(), $h.buf()),)*
             )
         )]
         pub fn $name(
@@ -189,18 +192,14 @@ macro_rules! stored_kernel {
                     $h0,
                 ),
             };
-            data::run::<$engine, $form, $size>(&of, tile, mode, slope, |sizes, at, c| {
-                if sizes.copied {
-                    copy.set2(at / 2, [round::bf16_pair(c[0], c[1]), round::bf16_pair(c[2], c[3])].map(f32::from_bits));
-                }
-            });
+            data::run::<$engine, $form, $size>(&of, tile, mode, slope, &stored::Halves { copy });
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
         impl StoredKernel for $launch {
             const TILE: TileSize = Plan::<$engine, $form, $size>::TILE;
 
-            fn new(mode: u32, slope: f32, group: &Group, copies: &[cuda_std::Buf<f32>; MAX_PRODUCTS]) -> $launch {
+            fn new(mode: u32, slope: f32, group: &Group, copies: &launch::Copies) -> $launch {
                 let [ends0, ends1, ends2] = group.ends;
                 let ([$a0, $b0, $c0, $x0], ($sizes0, $strides0)) = (group.buffers[0], group.words[0]);
                 $(let ([$a, $b, $c, $x], ($sizes, $strides)) = (group.buffers[$p], group.words[$p]);)*

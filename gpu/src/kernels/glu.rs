@@ -11,6 +11,8 @@
 
 use cuda_std::prelude::*;
 
+use super::gemm::round;
+
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
 
@@ -105,6 +107,49 @@ pub fn glu_backward(
     pre: In<f32>,
     d_pre: Out<f32>,
 ) {
+    backward([rows, value_width, branch_width, branches], &d_hidden, &pre, |at, d| d_pre.set4(at, d));
+}
+
+/// [`glu_backward`] with d_pre in bf16, two numbers a float (`gemm`, module `stored`): d_pre [rows, hidden] from d_hidden [rows, hidden] and the stored pre [rows, 2 hidden], all dense. Four columns a
+/// thread; all widths are multiples of 4.
+#[kernel(
+    block = 256,
+    grid = (rows * (hidden_width(value_width, branch_width, branches) / 4)).div_ceil(256),
+    requires(
+        rows > 0,
+        value_width > 0,
+        value_width % 4 == 0,
+        branch_width > 0,
+        branch_width % 4 == 0,
+        (rows as usize) * (2 * (value_width as usize + (branch_width as usize) * (branches as usize))) <= u32::MAX as usize,
+        pre.len() >= (rows as usize) * (2 * (value_width as usize + (branch_width as usize) * (branches as usize))),
+        2 * d_pre.len() >= (rows as usize) * (2 * (value_width as usize + (branch_width as usize) * (branches as usize))),
+        d_hidden.len() >= (rows as usize) * (value_width as usize + (branch_width as usize) * (branches as usize)),
+    )
+)]
+pub fn glu_backward_halves(
+    rows: u32,
+    value_width: u32,
+    branch_width: u32,
+    branches: u32,
+    d_hidden: In<f32>,
+    pre: In<f32>,
+    d_pre: Out<f32>,
+) {
+    backward([rows, value_width, branch_width, branches], &d_hidden, &pre, |at, d| {
+        let [low, high] = [round::bf16_pair(d[0], d[1]), round::bf16_pair(d[2], d[3])];
+        d_pre.set2(at / 2, [low, high].map(f32::from_bits));
+    });
+}
+
+/// The gradient of `pre`, four columns a thread: `store` gets the place of the first in a matrix of its shape.
+#[inline(always)]
+fn backward(
+    [rows, value_width, branch_width, branches]: [u32; 4],
+    d_hidden: &In<f32>,
+    pre: &In<f32>,
+    store: impl Fn(u32, [f32; 4]),
+) {
     let width = hidden_width(value_width, branch_width, branches);
     let (i, vectors) = (thread::global_index(), width / 4);
     if i < rows * vectors {
@@ -120,7 +165,7 @@ pub fn glu_backward(
             dg[e] = da[e] * rest * a[e];
             e += 1;
         }
-        d_pre.set4(at, da);
-        d_pre.set4(at + head, dg);
+        store(at, da);
+        store(at + head, dg);
     }
 }

@@ -5,6 +5,7 @@
 
 use cuda_std::prelude::*;
 
+use super::bias_lrelu::lrelu_gradient;
 use super::gemm::round;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -19,13 +20,46 @@ pub mod reference;
 pub fn halve(len: u32, from: In<f32>, to: Out<f32>) {
     let i = thread::global_index();
     if i < len / 8 {
-        let (a, b) = (from.get4(8 * i), from.get4(8 * i + 4));
-        let words = [
-            round::bf16_pair(a[0], a[1]),
-            round::bf16_pair(a[2], a[3]),
-            round::bf16_pair(b[0], b[1]),
-            round::bf16_pair(b[2], b[3]),
-        ];
-        to.set4(4 * i, words.map(f32::from_bits));
+        store(&to, i, from.get4(8 * i), from.get4(8 * i + 4));
     }
+}
+
+/// to [len / 2] = the bf16 of d * lrelu'(h), d and h [len]: 1 where h > 0, `slope` elsewhere. Otherwise as [`halve`].
+#[kernel(
+    block = 256,
+    grid = (len / 8).div_ceil(256),
+    requires(
+        len > 0,
+        len % 8 == 0,
+        d.len() >= len as usize,
+        h.len() >= len as usize,
+        2 * to.len() >= len as usize
+    )
+)]
+pub fn halve_lrelu(len: u32, slope: f32, d: In<f32>, h: In<f32>, to: Out<f32>) {
+    let i = thread::global_index();
+    if i < len / 8 {
+        let four = |at: u32| {
+            let (d, h) = (d.get4(at), h.get4(at));
+            [
+                lrelu_gradient(d[0], h[0], slope),
+                lrelu_gradient(d[1], h[1], slope),
+                lrelu_gradient(d[2], h[2], slope),
+                lrelu_gradient(d[3], h[3], slope),
+            ]
+        };
+        store(&to, i, four(8 * i), four(8 * i + 4));
+    }
+}
+
+/// Stores piece i, of eight numbers.
+#[inline(always)]
+fn store(to: &Out<f32>, i: u32, a: [f32; 4], b: [f32; 4]) {
+    let words = [
+        round::bf16_pair(a[0], a[1]),
+        round::bf16_pair(a[2], a[3]),
+        round::bf16_pair(b[0], b[1]),
+        round::bf16_pair(b[2], b[3]),
+    ];
+    to.set4(4 * i, words.map(f32::from_bits));
 }

@@ -8,6 +8,7 @@ use gpu::kernels::attention::{
     columns, context_columns, gate_parts,
 };
 use gpu::kernels::gemm::{DataKernel, Extra, GemmNnFp32Small, GemmTnFp32Small, WeightKernel};
+use gpu::kernels::halve::reference::bf16;
 
 use super::machine::{Machine, UNTOUCHED};
 use super::problem::Problem;
@@ -240,6 +241,9 @@ impl<'m, M: Machine> Pipeline<'m, M> {
             gate,
             applied,
         } = kernel;
+        // Rounded to bf16 beside it, where its columns come in pieces of four.
+        let copied = width.is_multiple_of(4);
+        let copy = self.machine.output((rows * width) as usize / 2)?;
         self.machine.launch(AttentionApplyTf32 {
             rows,
             width,
@@ -252,9 +256,21 @@ impl<'m, M: Machine> Pipeline<'m, M> {
             output_bias,
             gate,
             applied,
+            copied: u32::from(copied),
+            copy: copy.into(),
         })?;
         let context = self.machine.written(forward.context)?;
-        Ok([self.machine.written(applied.buf())?, context, self.machine.written(folded.mix)?])
+        let (result, copy) = (self.machine.written(applied.buf())?, self.machine.written(copy)?);
+        for (i, word) in copy.into_iter().map(f32::to_bits).enumerate() {
+            for (half, e) in [word as u16, (word >> 16) as u16].into_iter().zip([2 * i, 2 * i + 1]) {
+                match bf16(result[e]) {
+                    Some(bits) if copied => assert_eq!(half, bits, "copy of element {e} of h2'"),
+                    None if copied => assert!(f32::from_bits(u32::from(half) << 16).is_nan()),
+                    _ => assert_eq!(word, UNTOUCHED.to_bits()),
+                }
+            }
+        }
+        Ok([result, context, self.machine.written(folded.mix)?])
     }
 
     /// The gradients of all parameters of the online network; `forward` was over at least the problem's rows.

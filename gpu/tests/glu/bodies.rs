@@ -1,6 +1,7 @@
 //! Test bodies for every machine: the gated linear units against f64.
 
-use gpu::kernels::glu::{GluBackward, GluForward, hidden_width, reference};
+use gpu::kernels::glu::{GluBackward, GluBackwardHalves, GluForward, hidden_width, reference};
+use gpu::kernels::halve::reference::bf16;
 
 use super::machine::Machine;
 
@@ -66,7 +67,22 @@ fn check<M: Machine>(machine: &mut M, rows: usize, heads: Heads) -> Result<(), M
         pre: device_pre.into(),
         d_pre: d_pre.into(),
     })?;
+    let halves = machine.output(rows * width)?;
+    machine.launch(GluBackwardHalves {
+        rows: rows32,
+        value_width,
+        branch_width,
+        branches,
+        d_hidden: device_d.into(),
+        pre: device_pre.into(),
+        d_pre: halves.into(),
+    })?;
     let (hidden, d_pre) = (machine.written(hidden)?, machine.written(d_pre)?);
+    // Rounded, bit by bit.
+    for (i, word) in machine.written(halves)?.into_iter().map(f32::to_bits).enumerate() {
+        let rounded = [2 * i, 2 * i + 1].map(|at| bf16(d_pre[at]));
+        assert_eq!([Some(word as u16), Some((word >> 16) as u16)], rounded, "{heads:?}: word {i} in bf16");
+    }
     for r in 0..rows {
         for (c, (linear, gate)) in heads.columns().into_iter().enumerate() {
             let (a, g) = (pre[r * 2 * width + linear], pre[r * 2 * width + gate]);

@@ -1,19 +1,17 @@
 //! Products of operands that lie in memory as bf16 against f64 sums, and the rounding that puts them there.
 
-use cuda_std::{Buf, Kernel};
+use cuda_std::Buf;
 use gpu::kernels::gemm::reference::{Rounding, bias_lrelu, element, lrelu_backward, row_sum};
 use gpu::kernels::gemm::{
-    Extra, GemmNnBf16Stored, GemmNtBf16Stored, GemmTnBf16Stored, Product, StoredKernel, WeightKernel,
+    Destination, Extra, GemmNnBf16Stored, GemmNtBf16Stored, GemmTnBf16Stored, Product, StoredKernel,
+    StoredProduct, WeightKernel,
 };
-use gpu::kernels::halve::Halve;
 use gpu::kernels::halve::reference::bf16;
+use gpu::kernels::halve::{Halve, HalveLrelu};
 use gpu::reference::Bounded;
 
 use super::machine::{Machine, UNTOUCHED};
-
-#[path = "../common/random.rs"]
-mod random;
-use random::Random;
+use super::random::Random;
 
 const SLOPE: f32 = 0.01;
 
@@ -127,7 +125,17 @@ fn accept(what: impl Fn() -> String, got: f32, expected: Bounded) {
     assert!(expected.accepts(got), "{} is {got}, expected {expected:?}", what());
 }
 
-/// All shapes in one launch, one without extra operand, every second one with a copy of its result.
+/// How product p's result is stored, if its copy is `copy`: all ways in turn.
+fn result(p: usize, copy: Buf<f32>) -> Destination {
+    match p % 4 {
+        0 => Destination::Both(copy),
+        1 => Destination::Floats,
+        2 => Destination::BareAndHalves(copy),
+        _ => Destination::Halves(copy),
+    }
+}
+
+/// All shapes in one launch, the second one without extra operand.
 fn data<K: StoredKernel, M: Machine>(machine: &mut M, form: Form, activations: bool) -> Result<(), M::Error> {
     let mut random = Random::new(3);
     let (mut operands, mut products, mut copies, mut extras) = (vec![], vec![], vec![], vec![]);
@@ -135,31 +143,42 @@ fn data<K: StoredKernel, M: Machine>(machine: &mut M, form: Form, activations: b
         let Shape { m, n, k, pad, .. } = shape;
         let of = Operands::new(machine, form, shape, &mut random)?;
         let extra = random.vector(if activations { m * (n + pad) } else { n }, 1.0);
+        let halved_activations = activations && p % 2 == 0;
+        let memory = if halved_activations { machine.put(&words(&extra))? } else { machine.put(&extra)? };
         let copy = machine.output(m * (n + pad) / 2)?;
-        products.push(Product {
-            m,
-            n,
-            k,
-            a: (of.a.buf(), of.a.stride),
-            b: (of.b.buf(), of.b.stride),
-            c: (machine.output(m * (n + pad))?, n + pad),
-            extra: if p == 1 { None } else { Some(machine.put(&extra)?) },
+        products.push(StoredProduct {
+            product: Product {
+                m,
+                n,
+                k,
+                a: (of.a.buf(), of.a.stride),
+                b: (of.b.buf(), of.b.stride),
+                c: (machine.output(m * (n + pad))?, n + pad),
+                extra: (p != 1).then_some(memory),
+            },
+            result: result(p, copy),
+            halved_activations,
         });
         operands.push(of);
         copies.push(copy);
         extras.push(extra);
     }
     let kind = if activations { Extra::Activations(SLOPE) } else { Extra::Bias(SLOPE) };
-    let places: Vec<_> = copies.iter().enumerate().map(|(p, copy)| (p % 2 == 0).then_some(*copy)).collect();
-    machine.launch(K::of(kind, &products, &places).expect("sizes that fit"))?;
+    machine.launch(K::of(kind, &products).expect("sizes that fit"))?;
     for (p, &Shape { m, n, k, pad, .. }) in SHAPES.iter().enumerate() {
         let stride = n + pad;
-        let got = machine.written(products[p].c.0)?;
+        let (got, copy) = (machine.written(products[p].product.c.0)?, machine.written(copies[p])?);
         for (i, &value) in got.iter().enumerate() {
             let (row, column) = (i / stride, i % stride);
             let what = || format!("{}, {m} x {n} x {k}: C[{row}, {column}]", K::DECL.name);
+            let word = copy[i / 2].to_bits();
+            let half = f32::from_bits(if i % 2 == 0 { word << 16 } else { word & 0xffff_0000 });
+            let untouched = |buffer: &str, bits: u32| {
+                assert_eq!(bits, UNTOUCHED.to_bits(), "{} was written in {buffer}", what());
+            };
             if column >= n {
-                assert_eq!(value, UNTOUCHED, "{}", what());
+                untouched("f32", value.to_bits());
+                untouched("bf16", word);
                 continue;
             }
             let sum = operands[p].sum(0..k, row, column);
@@ -169,14 +188,26 @@ fn data<K: StoredKernel, M: Machine>(machine: &mut M, form: Form, activations: b
                 (false, true) => lrelu_backward(sum, extras[p][i], SLOPE),
                 (false, false) => bias_lrelu(sum, extras[p][column], SLOPE),
             };
-            accept(what, value, expected);
-        }
-        // The copy is the result's rounding, bit by bit, and nothing else is written.
-        let (rounded, copy) = (words(&got), machine.written(copies[p])?);
-        for (i, value) in copy.iter().enumerate() {
-            let expected = if p % 2 == 0 && 2 * i % stride < n { rounded[i] } else { UNTOUCHED };
-            let name = K::DECL.name;
-            assert_eq!(value.to_bits(), expected.to_bits(), "{name}, {m} x {n} x {k}: word {i} of the copy");
+            // Half a unit of eight bits more.
+            let rounded = |of: Bounded| Bounded { scale: of.scale + of.value.abs() * 32768.0, ..of };
+            match products[p].result {
+                Destination::Floats => {
+                    accept(what, value, expected);
+                    untouched("bf16", word);
+                }
+                Destination::Both(_) => {
+                    accept(what, value, expected);
+                    assert_eq!(half.to_bits(), bits(value) << 16, "{} in bf16", what());
+                }
+                Destination::Halves(_) => {
+                    untouched("f32", value.to_bits());
+                    accept(what, half, rounded(expected));
+                }
+                Destination::BareAndHalves(_) => {
+                    accept(what, value, sum);
+                    accept(what, half, rounded(expected));
+                }
+            }
         }
     }
     Ok(())
@@ -265,5 +296,19 @@ pub fn halves<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
     }
     let [low, high] = [got[1027].to_bits() << 16, got[1027].to_bits()].map(f32::from_bits);
     assert!(low.is_nan() && high.is_nan(), "NaN stays NaN");
+    Ok(())
+}
+
+/// The same of a gradient through LeakyReLU.
+pub fn halved_gradients<M: Machine>(machine: &mut M) -> Result<(), M::Error> {
+    let mut random = Random::new(7);
+    let (d, mut h) = (random.vector(2056, 1.0), random.vector(2056, 1.0));
+    h[..4].copy_from_slice(&[0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY]);
+    let (from, activations, to) = (machine.put(&d)?, machine.put(&h)?, machine.output(1028)?);
+    let launch = HalveLrelu { len: 2056, slope: SLOPE, d: from.into(), h: activations.into(), to: to.into() };
+    machine.launch(launch)?;
+    let expected: Vec<f32> = d.iter().zip(&h).map(|(&d, &h)| if h > 0.0 { d } else { SLOPE * d }).collect();
+    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    assert_eq!(bits(machine.written(to)?), bits(words(&expected)));
     Ok(())
 }

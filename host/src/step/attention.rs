@@ -17,6 +17,7 @@ use crate::gemm::{self, WeightGradient};
 use crate::step::buffers::{Activations, StepBuffers};
 use crate::step::parts::PartBuffers;
 use crate::step::shape::StepShape;
+use crate::step::stored::Copies;
 
 /// Parts into which the sums over the batch are split; they run on the Rust kernels whatever computes the rest.
 const SPLITS: usize = 8;
@@ -299,7 +300,7 @@ pub fn apply<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Resul
         (Lane::TARGET, Lane::CONTEXT, 1, &a.target, &b.target, b.parameters.target),
     ] {
         exec.after(lane, beside)?;
-        apply_to(exec, shape, lane, &a.folded, network, context, activations, parameters)?;
+        apply_to(exec, shape, lane, &a.folded, network, context, activations, parameters, b.copies.as_ref())?;
     }
     Ok(())
 }
@@ -315,10 +316,11 @@ pub fn apply_to<E: Exec>(
     context: &Context,
     activations: &Activations,
     parameters: Buf<f32>,
+    copies: Option<&Copies>,
 ) -> Result<(), ExecError> {
     let Sizes { width, features, bars, heads } = Sizes::of(shape);
     macro_rules! launch {
-        ($kernel:ident) => {
+        ($kernel:ident $($more:tt)*) => {
             exec.launch(
                 lane,
                 &$kernel {
@@ -333,13 +335,19 @@ pub fn apply_to<E: Exec>(
                     output_bias: tensor(shape, parameters, "att.o.bias").into(),
                     gate: tensor(shape, parameters, "att.gate").into(),
                     applied: activations.features.into(),
+                    $($more)*
                 },
             )
         };
     }
+    let copy = copies.and_then(|copies| copies.of(activations.features));
+    // A buffer has an address even where nothing is copied.
+    let place = copy.unwrap_or(activations.features.slice(0, 0));
     match shape.precision {
         Precision::Fp32 => launch!(AttentionApply),
-        Precision::Tf32 | Precision::Bf16 => launch!(AttentionApplyTf32),
+        Precision::Tf32 | Precision::Bf16 => {
+            launch!(AttentionApplyTf32 copied: u32::from(copy.is_some()), copy: place.into(),)
+        }
     }
 }
 

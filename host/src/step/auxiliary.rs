@@ -20,9 +20,9 @@ pub struct AuxiliaryBuffers {
     /// The confidence head.
     pub confidence: Option<ConfidenceBuffers>,
     /// d loss / d (h2's argument) `[B, H2]`; between the two heads with respect to h2'.
-    d_h2: Buf<f32>,
+    pub(super) d_h2: Buf<f32>,
     /// d loss / d (h1's argument) `[B, H1]`.
-    d_h1: Buf<f32>,
+    pub(super) d_h1: Buf<f32>,
 }
 
 impl AuxiliaryBuffers {
@@ -84,7 +84,10 @@ fn trunk<E: Exec>(
     let plane = shape.splits * shape.trunk_len();
     let data = parts.trunk_parts.slice((shape.trunk_terms() - 1) * plane, plane);
     let planes = Planes { data, first: 0, len: shape.trunk_len() };
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.parameters.online, copies: b.copies.as_ref() };
+    if let Some(copies) = &b.copies {
+        copies.refresh(network.exec, lane, auxiliary.d_h2, rows * h2)?;
+    }
     network.backward(lane, rows, &[(shape.trunk2, d_h2, Some(stored1), d_h1)])?;
     network.weight_gradients(lane, rows, planes, &[(shape.trunk2, d_h2, stored1), (shape.trunk1, d_h1, x)])
 }

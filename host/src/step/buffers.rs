@@ -16,6 +16,7 @@ use crate::step::probe::ProbeBuffers;
 use crate::step::prune::PruneBuffers;
 use crate::step::replay::{Hindsight, Priorities};
 use crate::step::shape::StepShape;
+use crate::step::stored::{self, Copies};
 
 /// Flat parameter-shaped buffers, `[flat.len]` each; the main network comes first.
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +232,8 @@ pub struct StepBuffers {
     pub noise: Option<NoiseBuffers>,
     /// Pruning, where it is on.
     pub pruning: Option<PruneBuffers>,
+    /// Copies in bf16 of what the largest products read.
+    pub copies: Option<Copies>,
 }
 
 impl StepBuffers {
@@ -300,7 +303,7 @@ impl StepBuffers {
         let grad = memory.alloc("grad", len)?;
         let whole = shape.whole_gradient();
         let partial = if whole { grad } else { memory.alloc("grad.parts", shape.terms_len())? };
-        let buffers = Self {
+        let mut buffers = Self {
             parameters: Parameters {
                 online: memory.alloc("online", len)?,
                 target: memory.alloc("target", shape.flat.target_len())?,
@@ -348,7 +351,9 @@ impl StepBuffers {
                 None
             },
             pruning: if shape.pruning.enabled { Some(PruneBuffers::alloc(memory, shape)?) } else { None },
+            copies: None,
         };
+        buffers.copies = stored::alloc(memory, shape, &buffers)?;
         buffers.start_factors(memory)?;
         memory.upload(buffers.support, &[shape.model.v_min, shape.model.v_max])?;
         memory.upload(buffers.branch_scales, &[1.0; gpu::action::MAX_BRANCHES as usize])?;

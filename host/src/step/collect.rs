@@ -201,14 +201,18 @@ impl Collector {
             mamba::block_of(exec, shape, lane, forward, self.states)?;
             mamba::trunk(exec, shape, lane, forward, 0, online, &self.activations)?;
         } else {
-            Network { exec, shape, parameters: online }.trunk(Lane::MAIN, x, &self.activations)?;
+            Network { exec, shape, parameters: online, copies: None }.trunk(
+                Lane::MAIN,
+                x,
+                &self.activations,
+            )?;
         }
         if let Some((folded, context)) = &self.attention {
             // Folded anew in every step: some microseconds beside the environments, and never stale.
             let (e, lane) = (self.environments, Lane::MAIN);
             attention::fold_networks(exec, shape, lane, folded, online, online)?;
             attention::context_of(exec, shape, lane, folded, 0, context, e, self.states)?;
-            attention::apply_to(exec, shape, lane, folded, 0, context, &self.activations, online)?;
+            attention::apply_to(exec, shape, lane, folded, 0, context, &self.activations, online, None)?;
         }
         if let Some(bonus) = &self.bonus {
             bonus.forward(exec, shape, online, self.activations.features)?;
@@ -216,7 +220,7 @@ impl Collector {
         if self.noise.is_some() {
             exec.after(Lane::MAIN, Lane::TARGET)?;
         }
-        Network { exec, shape, parameters: heads }.heads(Lane::MAIN, &self.activations)?;
+        Network { exec, shape, parameters: heads, copies: None }.heads(Lane::MAIN, &self.activations)?;
         self.record_q(exec, shape)?;
         exec.launch(
             Lane::MAIN,

@@ -94,7 +94,7 @@ fn outputs<E: Exec>(
 ) -> Result<(), ExecError> {
     let (features, hidden) = (View::new(features, shape.model.trunk2), View::new(hidden, width(shape)));
     let logits = View::new(logits, columns(shape));
-    let mut network = Network { exec, shape, parameters: online };
+    let mut network = Network { exec, shape, parameters: online, copies: None };
     network.activated(Lane::AUX, rows, &[(hidden_layer(shape), features, hidden)])?;
     let outputs: Vec<_> = (0..shape.parts.ensemble.members)
         .map(|member| {
@@ -231,7 +231,7 @@ pub fn backward<E: Exec>(
         weights.push((layer, d_logits.column(y), hidden.column(x)));
     }
     let joint = hidden_layer(shape);
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.parameters.online, copies: None };
     network.backward(Lane::AUX, rows, &data)?;
     let below = through_activation.then_some(stored);
     network.backward(Lane::AUX, rows, &[(joint, d_hidden, below, View::new(d_features, h2))])?;

@@ -101,7 +101,7 @@ pub fn forward<E: Exec>(
     let (high, low) = (layers(shape, "iql.hi"), layers(shape, "iql.lo"));
     let x = View::new(b.batch.x, shape.stride);
     let [h1, h2] = [iql.h1, iql.h2].map(|buf| halves(shape, buf));
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.parameters.online, copies: None };
     network.activated(Lane::IQL, shape.batch, &[(high[0], x, h1[0]), (low[0], x, h1[1])])?;
     network.activated(Lane::IQL, shape.batch, &[(high[1], h1[0], h2[0]), (low[1], h1[1], h2[1])])
 }
@@ -172,7 +172,7 @@ pub fn backward<E: Exec>(
     let (first, len) = place(shape);
     let planes = Planes { data: iql.parts, first, len };
     let rows = shape.batch;
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.parameters.online, copies: None };
     network.backward(
         Lane::IQL,
         rows,

@@ -4,6 +4,7 @@
 
 use cuda_std::{Buf, Kernel};
 use gpu::kernels::bias_lrelu::LreluBackward;
+use gpu::kernels::halve::HalveLrelu;
 use gpu::kernels::iqn::{
     self, Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
 };
@@ -363,21 +364,34 @@ pub fn trunk<E: Exec>(
     buffers: &IqnBuffers,
 ) -> Result<(), ExecError> {
     let (lane, rows, h1, h2) = (Lane::IQN, shape.batch, shape.model.trunk1, shape.model.trunk2);
-    exec.launch(
-        lane,
-        &LreluBackward {
-            rows: rows as u32,
-            cols: h2 as u32,
-            stride: h2 as u32,
-            slope: shape.model.leaky_slope,
-            h: b.online.h2.slice(0, rows * h2).into(),
-            d: buffers.d_h2.into(),
-        },
-    )?;
+    let (slope, stored2) = (shape.model.leaky_slope, b.online.h2.slice(0, rows * h2));
+    match b.copies.as_ref().and_then(|copies| copies.of(buffers.d_h2)) {
+        Some(copy) => exec.launch(
+            lane,
+            &HalveLrelu {
+                len: (rows * h2) as u32,
+                slope,
+                d: buffers.d_h2.into(),
+                h: stored2.into(),
+                to: copy.into(),
+            },
+        ),
+        None => exec.launch(
+            lane,
+            &LreluBackward {
+                rows: rows as u32,
+                cols: h2 as u32,
+                stride: h2 as u32,
+                slope,
+                h: stored2.into(),
+                d: buffers.d_h2.into(),
+            },
+        ),
+    }?;
     let (stored1, d_h1) = (View::new(b.online.h1, h1), View::new(buffers.d_h1, h1));
     let (d_h2, x) = (View::new(buffers.d_h2, h2), View::new(b.batch.x, shape.stride));
     let planes = Planes { data: parts.trunk_parts, first: 0, len: shape.trunk_len() };
-    let mut network = Network { exec, shape, parameters: b.parameters.online };
+    let mut network = Network { exec, shape, parameters: b.parameters.online, copies: b.copies.as_ref() };
     network.backward(lane, rows, &[(shape.trunk2, d_h2, Some(stored1), d_h1)])?;
     network.weight_gradients(lane, rows, planes, &[(shape.trunk2, d_h2, stored1), (shape.trunk1, d_h1, x)])
 }

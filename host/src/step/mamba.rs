@@ -268,12 +268,16 @@ pub fn trunk<E: Exec>(
     };
     let joined = forward.joined.slice(network * len, len);
     let (h1, h2) = (View::new(activations.h1, hidden), View::new(activations.h2, shape.trunk2.outputs));
-    Network { exec: &mut *exec, shape, parameters: joined }.activated(
+    Network { exec: &mut *exec, shape, parameters: joined, copies: None }.activated(
         lane,
         activations.rows,
         &[(first, forward.rows_of(shape, network), h1)],
     )?;
-    Network { exec, shape, parameters }.activated(lane, activations.rows, &[(shape.trunk2, h1, h2)])
+    Network { exec, shape, parameters, copies: None }.activated(
+        lane,
+        activations.rows,
+        &[(shape.trunk2, h1, h2)],
+    )
 }
 
 /// The group's gradient and its norm from the C51 term's gradient of h1's argument, on the block's lane; the output

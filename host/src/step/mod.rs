@@ -23,6 +23,7 @@ pub mod replay;
 pub mod shape;
 pub mod spectral;
 pub mod state;
+pub mod stored;
 pub mod update;
 pub mod vaccine;
 

@@ -6,14 +6,15 @@
 
 use cuda_std::Buf;
 use gpu::kernels::bias_lrelu::{BiasGradient, BiasLrelu, LreluBackward};
-use gpu::kernels::gemm::MAX_PRODUCTS;
-use gpu::kernels::glu::{GluBackward, GluForward};
+use gpu::kernels::gemm::{Destination, MAX_PRODUCTS};
+use gpu::kernels::glu::{GluBackward, GluBackwardHalves, GluForward};
 
 use crate::error::ExecError;
 use crate::exec::{Epilogue, Exec, Form, Lane, Product};
 use crate::gemm;
 use crate::step::buffers::{Activations, TermBuffers};
 use crate::step::shape::{Layer, Matmul, StepShape};
+use crate::step::stored::Copies;
 
 /// A matrix view: first element and row stride.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,8 @@ pub struct Network<'a, E: Exec> {
     pub shape: &'a StepShape,
     /// Flat parameters.
     pub parameters: Buf<f32>,
+    /// Which of the buffers have a copy in bf16.
+    pub copies: Option<&'a Copies>,
 }
 
 impl<E: Exec> Network<'_, E> {
@@ -125,7 +128,7 @@ impl<E: Exec> Network<'_, E> {
                 self.forward_product(layer, rows, x, y, Epilogue::BiasLrelu(bias, slope))
             };
             let products: Vec<Product> = layers.iter().map(product).collect();
-            return gemm::group(self.exec, lane, &products);
+            return self.rust(lane, &products);
         }
         for &(layer, x, y) in layers {
             if !layer.outputs.is_multiple_of(4) {
@@ -165,9 +168,7 @@ impl<E: Exec> Network<'_, E> {
         };
         let products: Vec<Product> = layers.iter().map(product).collect();
         match self.shape.matmul {
-            Matmul::Rust => {
-                products.chunks(MAX_PRODUCTS).try_for_each(|some| gemm::group(self.exec, lane, some))
-            }
+            Matmul::Rust => products.chunks(MAX_PRODUCTS).try_for_each(|some| self.rust(lane, some)),
             // One behind the other: the branches' lanes are the main heads'.
             Matmul::CublasLt => products.iter().try_for_each(|product| self.exec.product(lane, product)),
         }
@@ -194,12 +195,7 @@ impl<E: Exec> Network<'_, E> {
     /// Independent products: as few launches as take them, or one lane each.
     fn group(&mut self, lane: Lane, products: &[Product]) -> Result<(), ExecError> {
         match self.shape.matmul {
-            Matmul::Rust => {
-                for some in products.chunks(MAX_PRODUCTS) {
-                    gemm::group(self.exec, lane, some)?;
-                }
-                Ok(())
-            }
+            Matmul::Rust => products.chunks(MAX_PRODUCTS).try_for_each(|some| self.rust(lane, some)),
             Matmul::CublasLt => {
                 for some in products.chunks(MAX_PRODUCTS) {
                     // The first shares the caller's lane; there are eight more.
@@ -216,6 +212,18 @@ impl<E: Exec> Network<'_, E> {
                 Ok(())
             }
         }
+    }
+
+    /// One launch of the Rust kernels, on copies in bf16 where all operands have one. A result that has a copy gets it anew.
+    fn rust(&mut self, lane: Lane, products: &[Product]) -> Result<(), ExecError> {
+        let Some(copies) = self.copies else { return gemm::group(self.exec, lane, products) };
+        if let Some(stored) = copies.group(products)? {
+            return gemm::stored::group(self.exec, lane, &stored);
+        }
+        gemm::group(self.exec, lane, products)?;
+        // Blocks of columns are the caller's, when all of them are there.
+        let whole = products.iter().filter(|product| product.n == product.ldc);
+        whole.map(|p| (p.c, p.m * p.n)).try_for_each(|(c, len)| copies.refresh(self.exec, lane, c, len))
     }
 
     /// From d logits to d (hidden's argument), for each term: one product per head into its slice of the hidden row,
@@ -240,28 +248,68 @@ impl<E: Exec> Network<'_, E> {
         }
         self.group(lane, &products)?;
         for term in terms {
-            if shape.glu() {
-                let backward = GluBackward {
-                    rows: rows as u32,
-                    value_width: shape.model.value_hidden as u32,
-                    branch_width: shape.model.branch_hidden as u32,
-                    branches: shape.branches as u32,
-                    d_hidden: term.d_hidden.into(),
-                    pre: a.pre.slice(0, rows * shape.pre).into(),
-                    d_pre: term.d_pre.into(),
+            let copy = self.copies.and_then(|copies| copies.of(term.d_pre));
+            macro_rules! gated {
+                ($kernel:ident, $d_pre:expr) => {
+                    self.exec.launch(
+                        lane,
+                        &$kernel {
+                            rows: rows as u32,
+                            value_width: shape.model.value_hidden as u32,
+                            branch_width: shape.model.branch_hidden as u32,
+                            branches: shape.branches as u32,
+                            d_hidden: term.d_hidden.into(),
+                            pre: a.pre.slice(0, rows * shape.pre).into(),
+                            d_pre: $d_pre.into(),
+                        },
+                    )?
                 };
-                self.exec.launch(lane, &backward)?;
-            } else {
-                self.activation_backward(
-                    lane,
-                    rows,
-                    shape.hidden,
-                    hidden,
-                    View::new(term.d_hidden, shape.hidden),
-                )?;
+            }
+            match (shape.glu(), copy) {
+                (true, Some(copy)) => gated!(GluBackwardHalves, copy),
+                (true, None) => gated!(GluBackward, term.d_pre),
+                (false, _) => {
+                    let d_hidden = View::new(term.d_hidden, shape.hidden);
+                    self.activation_backward(lane, rows, shape.hidden, hidden, d_hidden)?;
+                    if let Some(copies) = self.copies {
+                        copies.refresh(self.exec, lane, term.d_pre, rows * shape.pre)?;
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// As [`Self::backward`] of the terms' first head layers, (dY, d (h2's argument)) each, and of the first one `bare`, dY W
+    /// without the activation's derivative.
+    pub fn backward_heads(
+        &mut self,
+        lane: Lane,
+        rows: usize,
+        h2: View,
+        terms: &[(View, View)],
+        bare: Option<View>,
+    ) -> Result<(), ExecError> {
+        let layer = self.shape.heads1;
+        let mut layers: Vec<_> = terms.iter().map(|&(d_y, d_x)| (layer, d_y, Some(h2), d_x)).collect();
+        let (first, bare) = match (terms.first(), bare) {
+            (Some(&first), Some(bare)) => (first, bare),
+            _ => return self.backward(lane, rows, &layers),
+        };
+        if let Some(copies) = self.copies {
+            // One product gives both: in f32 without the derivative, in bf16 with it.
+            let products: Vec<Product> = layers
+                .iter()
+                .map(|&(layer, d_y, x, d_x)| self.backward_product(layer, rows, d_y, x, d_x))
+                .collect();
+            if let (Some(mut stored), Some(copy)) = (copies.group(&products)?, copies.of(first.1.data)) {
+                (stored[0].product.c, stored[0].product.ldc) = (bare.data, bare.stride);
+                stored[0].result = Destination::BareAndHalves(copy);
+                return gemm::stored::group(self.exec, lane, &stored);
+            }
+        }
+        layers.push((layer, first.0, None, bare));
+        self.backward(lane, rows, &layers)
     }
 
     /// dX = (dY W) * lrelu'(x) of independent layers, each (layer, dY, x, dX), x the stored output of the layer below;
@@ -277,7 +325,7 @@ impl<E: Exec> Network<'_, E> {
             .map(|&(layer, d_y, x, d_x)| self.backward_product(layer, rows, d_y, x, d_x))
             .collect();
         match self.shape.matmul {
-            Matmul::Rust => gemm::group(self.exec, lane, &products)?,
+            Matmul::Rust => self.rust(lane, &products)?,
             Matmul::CublasLt => {
                 for product in &products {
                     self.exec.product(lane, product)?;
@@ -411,6 +459,22 @@ impl<E: Exec> Network<'_, E> {
             })
             .collect();
         for some in gradients.chunks(MAX_PRODUCTS) {
+            let stored = self.copies.and_then(|copies| {
+                let with =
+                    |layer: &gemm::WeightGradient| Some((*layer, copies.of(layer.d_y)?, copies.of(layer.x)?));
+                some.iter().map(with).collect::<Option<Vec<_>>>()
+            });
+            if let Some(stored) = stored {
+                gemm::stored::weight_gradients(
+                    self.exec,
+                    lane,
+                    &stored,
+                    planes.data,
+                    shape.splits,
+                    planes.len,
+                )?;
+                continue;
+            }
             gemm::weight_gradients(self.exec, lane, some, planes.data, shape.splits, planes.len)?;
         }
         Ok(())

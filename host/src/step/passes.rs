@@ -5,7 +5,7 @@ use crate::exec::{Exec, Lane};
 use crate::step::buffers::{StepBuffers, TermBuffers};
 use crate::step::network::{Network, Planes, View};
 use crate::step::shape::{Layer, Output, StepShape};
-use crate::step::{attention, mamba, noisy};
+use crate::step::{attention, mamba, noisy, stored};
 
 /// h1, h2 and what the heads read, of the online network on the main lane and of the target network on its own.
 pub(super) fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
@@ -14,16 +14,17 @@ pub(super) fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
     let skipped = (2 * shape.batch - rows) * shape.stride;
     let target_x = x.slice(skipped, x.len() - skipped);
     exec.after(Lane::TARGET, Lane::MAIN)?;
+    stored::prepare(exec, shape, b)?;
     if shape.parts.mamba.enabled {
         mamba::trunks(exec, shape, b)?;
         return attention::apply(exec, shape, b);
     }
-    Network { exec, shape, parameters: b.parameters.target }.trunk(
+    Network { exec, shape, parameters: b.parameters.target, copies: b.copies.as_ref() }.trunk(
         Lane::TARGET,
         View::new(target_x, shape.stride),
         &b.target,
     )?;
-    Network { exec, shape, parameters: b.parameters.online }.trunk(
+    Network { exec, shape, parameters: b.parameters.online, copies: b.copies.as_ref() }.trunk(
         Lane::MAIN,
         View::new(x, shape.stride),
         &b.online,
@@ -37,8 +38,10 @@ pub(super) fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -
         exec.after(Lane::TARGET, noisy::LANE)?;
         exec.after(Lane::MAIN, noisy::LANE)?;
     }
-    Network { exec, shape, parameters: b.target_heads() }.heads(Lane::TARGET, &b.target)?;
-    Network { exec, shape, parameters: b.online_heads() }.heads(Lane::MAIN, &b.online)?;
+    Network { exec, shape, parameters: b.target_heads(), copies: b.copies.as_ref() }
+        .heads(Lane::TARGET, &b.target)?;
+    Network { exec, shape, parameters: b.online_heads(), copies: b.copies.as_ref() }
+        .heads(Lane::MAIN, &b.online)?;
     exec.after(Lane::MAIN, Lane::TARGET)
 }
 
@@ -63,7 +66,7 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
         let shift = t * shape.splits * shape.layout.len;
         Layer { weight: layer.weight + shift, bias: layer.bias + shift, ..layer }
     };
-    let mut network = Network { exec, shape, parameters: b.online_heads() };
+    let mut network = Network { exec, shape, parameters: b.online_heads(), copies: b.copies.as_ref() };
 
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let mut gradients = Vec::new();
@@ -86,13 +89,10 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
     network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.heads1, d_pre(t), features)))?;
 
     // With attention the C51 term's gradient of h2' is needed as it is, besides its way on through h2.
-    let mut layers: Vec<_> = terms.iter().map(|t| (shape.heads1, d_pre(t), Some(h2), d_h2(t))).collect();
     let attention = b.parts.as_ref().and_then(|parts| parts.attention.as_ref());
-    if let Some(attention) = attention {
-        let raw = View::new(attention.d_features, shape.model.trunk2);
-        layers.push((shape.heads1, d_pre(&b.c51), None, raw));
-    }
-    network.backward(Lane::MAIN, rows, &layers)?;
+    let bare = attention.map(|attention| View::new(attention.d_features, shape.model.trunk2));
+    let heads: Vec<_> = terms.iter().map(|t| (d_pre(t), d_h2(t))).collect();
+    network.backward_heads(Lane::MAIN, rows, h2, &heads, bare)?;
     network.parameters = b.parameters.online;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     attention::backward(network.exec, shape, b)?;

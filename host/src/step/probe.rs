@@ -108,13 +108,13 @@ fn q_values<E: Exec>(
         mamba::block_of(exec, shape, lane, forward, states)?;
         mamba::trunk(exec, shape, lane, forward, 0, online, &probe.activations)?;
     } else {
-        Network { exec, shape, parameters: online }.trunk(lane, x, &probe.activations)?;
+        Network { exec, shape, parameters: online, copies: None }.trunk(lane, x, &probe.activations)?;
     }
     if let Some((folded, context)) = &probe.attention {
         attention::context_of(exec, shape, lane, folded, 0, context, rows, states)?;
-        attention::apply_to(exec, shape, lane, folded, 0, context, &probe.activations, online)?;
+        attention::apply_to(exec, shape, lane, folded, 0, context, &probe.activations, online, None)?;
     }
-    Network { exec, shape, parameters: online }.heads(lane, &probe.activations)?;
+    Network { exec, shape, parameters: online, copies: None }.heads(lane, &probe.activations)?;
     macro_rules! launch {
         ($kernel:ident) => {
             exec.launch(

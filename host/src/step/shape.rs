@@ -88,6 +88,8 @@ pub struct StepShape {
     pub history: usize,
     /// Priorities and n-step returns.
     pub replay: settings::Replay,
+    /// Whether the largest products read copies of their operands in bf16 (`step::stored`), where the shape suits.
+    pub copies: bool,
 }
 
 impl StepShape {
@@ -201,6 +203,7 @@ impl StepShape {
             seed: config.train.seed,
             history: Self::HISTORY,
             replay: config.replay.clone(),
+            copies: false,
             layout,
             flat,
             parts,

@@ -142,6 +142,7 @@ impl StepBuffers {
             factors,
             noise: _,
             pruning,
+            copies: _,
         } = self;
         let mut state = vec![
             StateBlock::new("online", parameters.online),

@@ -10,6 +10,7 @@ use super::shape_fits;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::tile;
 use super::tile::walk;
+use crate::kernels::gemm::round;
 
 /// Rows and columns that a block computes, four by four a thread.
 const TILE: u32 = 64;
@@ -139,7 +140,8 @@ const fn tiles_of_block(rows: u32, width: u32) -> u32 {
 
 /// [`attention_apply`] with context and U rounded to tf32 (10 bits of mantissa, ties away from zero) and their exact
 /// products summed in f32 by the tensor cores; bias, gate and h2 as there. A warp computes 16 x 32 of a tile; with
-/// many rows a block keeps its part of U for several tiles.
+/// many rows a block keeps its part of U for several tiles. With `copied` = 1 h2' is stored in `copy` [rows, d] too, rounded to
+/// bf16, two numbers a float (`gemm`, module `stored`).
 #[kernel(
     block = tile::THREADS,
     grid = (width.div_ceil(TILE), rows.div_ceil(TILE * tiles_of_block(rows, width))),
@@ -155,6 +157,8 @@ const fn tiles_of_block(rows: u32, width: u32) -> u32 {
         output_bias.len() >= width as usize,
         gate.len() >= 1,
         applied.len() >= (rows as usize) * (width as usize),
+        copied <= 1,
+        copied == 0 || (width % 4 == 0 && 2 * copy.len() >= (rows as usize) * (width as usize)),
         (rows as usize + 64) * (context_columns(features, bars, heads).max(width) as usize) <= u32::MAX as usize,
     )
 )]
@@ -170,6 +174,8 @@ pub fn attention_apply_tf32(
     output_bias: In<f32>,
     gate: In<f32>,
     applied: Out<f32>,
+    copied: u32,
+    copy: Out<f32>,
 ) {
     let depth = context_columns(features, bars, heads);
     let stride = tf32_stride(depth);
@@ -280,7 +286,13 @@ pub fn attention_apply_tf32(
                 });
                 if row < rows && column < width {
                     if vectors {
-                        applied.set4(row * width + column, result);
+                        let at = row * width + column;
+                        applied.set4(at, result);
+                        if copied != 0 {
+                            let low = f32::from_bits(round::bf16_pair(result[0], result[1]));
+                            let high = f32::from_bits(round::bf16_pair(result[2], result[3]));
+                            copy.set2(at / 2, [low, high]);
+                        }
                     } else {
                         repeat4!(e => {
                             if column + (e as u32) < width {

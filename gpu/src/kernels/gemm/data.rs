@@ -31,6 +31,30 @@ pub struct Arguments {
     pub strides: u64,
 }
 
+/// Where results go, and in which form stored activations are: four neighbours at a time, where C can be stored in pieces of
+/// 16 bytes.
+pub trait Output {
+    /// The stored activations at element `at`.
+    fn activations(&self, of: &Arguments, sizes: &Sizes, at: u32) -> [f32; 4];
+    /// Stores the product and what became of it.
+    fn store(&self, of: &Arguments, sizes: &Sizes, at: u32, product: [f32; 4], result: [f32; 4]);
+}
+
+/// Results and activations in f32.
+pub struct Floats;
+
+impl Output for Floats {
+    #[inline(always)]
+    fn activations(&self, of: &Arguments, _: &Sizes, at: u32) -> [f32; 4] {
+        of.extra.get4(at)
+    }
+
+    #[inline(always)]
+    fn store(&self, of: &Arguments, _: &Sizes, at: u32, _: [f32; 4], result: [f32; 4]) {
+        of.c.set4(at, result);
+    }
+}
+
 /// The product and the tile of it that this block computes.
 #[inline(always)]
 pub fn place(ends: Ends) -> (u32, u32) {
@@ -38,15 +62,14 @@ pub fn place(ends: Ends) -> (u32, u32) {
 }
 
 /// Computes and stores one tile. With `mode` BIAS: lrelu(C + bias) with negative slope `slope` (1 for none); with
-/// ACTIVATIONS: C where h > 0, slope * C elsewhere. A product without extra operand has bias 0, or no activation. `also` gets
-/// each four neighbours' place and values, where C can be stored in pieces of 16 bytes.
+/// ACTIVATIONS: C where h > 0, slope * C elsewhere. A product without extra operand has bias 0, or no activation.
 #[inline(always)]
 pub fn run<E: Engine, F: Form, S: Size>(
     arguments: &Arguments,
     tile: u32,
     mode: u32,
     slope: f32,
-    also: impl Fn(&Sizes, u32, [f32; 4]),
+    output: &impl Output,
 ) {
     let sizes = Sizes::unpack(arguments.sizes, arguments.strides);
     let Sizes { m, n, k, .. } = sizes;
@@ -70,7 +93,7 @@ pub fn run<E: Engine, F: Form, S: Size>(
                 let (row, column) = Plan::<E, F, S>::piece(piece);
                 let (row, column) = (first_row + row, first_column + column);
                 if piece < Plan::<E, F, S>::PIECES && row < m && column < n {
-                    extra[i] = arguments.extra.get4(row * sizes.ldc + column);
+                    extra[i] = output.activations(arguments, &sizes, row * sizes.ldc + column);
                 }
             });
         }
@@ -81,13 +104,13 @@ pub fn run<E: Engine, F: Form, S: Size>(
             let piece = 8 * batch + i as u32;
             let (row, column) = Plan::<E, F, S>::piece(piece);
             if piece < Plan::<E, F, S>::PIECES && first_row + row < m && first_column + column < n {
-                let mut c = Plan::<E, F, S>::four(row, column);
+                let product = Plan::<E, F, S>::four(row, column);
+                let mut c = product;
                 unroll4!(e => {
                     c[e] = finish(mode, slope, c[e], extra[i][e]);
                 });
                 let at = (first_row + row) * sizes.ldc + first_column + column;
-                arguments.c.set4(at, c);
-                also(&sizes, at, c);
+                output.store(arguments, &sizes, at, product, c);
             }
         });
     };

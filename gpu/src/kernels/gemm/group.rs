@@ -9,7 +9,7 @@ pub const MAX_PRODUCTS: usize = 9;
 /// Largest m, n, k.
 pub const MAX_SIZE: u32 = (1 << 21) - 1;
 /// Largest row stride.
-pub const MAX_STRIDE: u32 = (1 << 20) - 1;
+pub const MAX_STRIDE: u32 = (1 << 19) - 1;
 /// Most tiles of one launch.
 pub const MAX_TILES: u32 = (1 << 21) - 1;
 
@@ -36,21 +36,32 @@ pub struct Sizes {
     pub c_vectors: bool,
     /// There is an extra operand: bias, stored activations, or bias gradient.
     pub extra: bool,
-    /// C is stored a second time, rounded to bf16.
+    /// The result is stored rounded to bf16 (`stored`).
     pub copied: bool,
+    /// It is not stored in f32.
+    pub copied_only: bool,
+    /// In f32 the product itself is stored, without what follows it.
+    pub bare: bool,
+    /// The stored activations are bf16.
+    pub halved_extra: bool,
 }
 
 impl Sizes {
-    /// The two argument words: m, n, k of 21 bits each and a flag; lda, ldb, ldc of 20 bits each and four flags.
+    /// The two argument words: m, n, k of 21 bits each and a flag; lda, ldb, ldc of 19 bits each and seven flags.
     #[cfg(not(target_arch = "nvptx64"))]
     pub const fn pack(&self) -> (u64, u64) {
-        let sizes =
-            self.m as u64 | (self.n as u64) << 21 | (self.k as u64) << 42 | (self.copied as u64) << 63;
+        let sizes = self.m as u64 | (self.n as u64) << 21 | (self.k as u64) << 42;
         let flags = self.a_vectors as u64
             | (self.b_vectors as u64) << 1
             | (self.c_vectors as u64) << 2
-            | (self.extra as u64) << 3;
-        (sizes, self.lda as u64 | (self.ldb as u64) << 20 | (self.ldc as u64) << 40 | flags << 60)
+            | (self.extra as u64) << 3
+            | (self.copied as u64) << 4
+            | (self.copied_only as u64) << 5
+            | (self.bare as u64) << 6;
+        (
+            sizes | (self.halved_extra as u64) << 63,
+            self.lda as u64 | (self.ldb as u64) << 19 | (self.ldc as u64) << 38 | flags << 57,
+        )
     }
 
     /// Inverse of [`Sizes::pack`].
@@ -61,13 +72,16 @@ impl Sizes {
             n: (sizes >> 21) as u32 & MAX_SIZE,
             k: (sizes >> 42) as u32 & MAX_SIZE,
             lda: strides as u32 & MAX_STRIDE,
-            ldb: (strides >> 20) as u32 & MAX_STRIDE,
-            ldc: (strides >> 40) as u32 & MAX_STRIDE,
-            a_vectors: strides >> 60 & 1 != 0,
-            b_vectors: strides >> 61 & 1 != 0,
-            c_vectors: strides >> 62 & 1 != 0,
-            extra: strides >> 63 != 0,
-            copied: sizes >> 63 != 0,
+            ldb: (strides >> 19) as u32 & MAX_STRIDE,
+            ldc: (strides >> 38) as u32 & MAX_STRIDE,
+            a_vectors: strides >> 57 & 1 != 0,
+            b_vectors: strides >> 58 & 1 != 0,
+            c_vectors: strides >> 59 & 1 != 0,
+            extra: strides >> 60 & 1 != 0,
+            copied: strides >> 61 & 1 != 0,
+            copied_only: strides >> 62 & 1 != 0,
+            bare: strides >> 63 != 0,
+            halved_extra: sizes >> 63 != 0,
         }
     }
 
@@ -140,6 +154,9 @@ mod tests {
             c_vectors: true,
             extra: true,
             copied: true,
+            copied_only: true,
+            bare: true,
+            halved_extra: true,
         };
         let mixed = Sizes {
             m: 2048,
@@ -151,13 +168,15 @@ mod tests {
             b_vectors: true,
             ..Sizes::default()
         };
-        for sizes in [
-            largest,
-            mixed,
+        let flags = [
+            Sizes { a_vectors: true, ..mixed },
             Sizes { extra: true, ..mixed },
             Sizes { copied: true, ..mixed },
-            Sizes::default(),
-        ] {
+            Sizes { copied_only: true, ..mixed },
+            Sizes { bare: true, ..mixed },
+            Sizes { halved_extra: true, ..mixed },
+        ];
+        for sizes in [largest, mixed, Sizes::default()].into_iter().chain(flags) {
             let (a, b) = sizes.pack();
             assert_eq!(Sizes::unpack(a, b), sizes);
         }

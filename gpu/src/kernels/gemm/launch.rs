@@ -149,32 +149,67 @@ pub trait WeightKernel: Kernel {
     }
 }
 
+/// Where the results of a launch's products are stored in bf16.
+pub type Copies = [Buf<f32>; MAX_PRODUCTS];
+
+/// In which form a product's result is stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Destination {
+    /// In f32.
+    #[default]
+    Floats,
+    /// In f32, and in bf16 here.
+    Both(Buf<f32>),
+    /// In bf16 here.
+    Halves(Buf<f32>),
+    /// The product itself in f32, what follows it in bf16 here.
+    BareAndHalves(Buf<f32>),
+}
+
+/// A product of operands in bf16.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredProduct {
+    /// Sizes; A and B in bf16, two elements a float, their strides in elements; the result in f32; the extra operand.
+    pub product: Product,
+    /// How the result is stored. In bf16 it has the stride of C.
+    pub result: Destination,
+    /// Whether the stored activations are in bf16, with the stride of C.
+    pub halved_activations: bool,
+}
+
 /// A kernel for products NT or NN of operands that lie in memory as bf16, two a float, see `stored`.
 pub trait StoredKernel: Kernel {
     /// Its tile.
     const TILE: TileSize;
 
-    /// The launch of products that are numbered already, and where their results are stored a second time.
-    fn new(mode: u32, slope: f32, group: &Group, copies: &[Buf<f32>; MAX_PRODUCTS]) -> Self;
+    /// The launch of products that are numbered already.
+    fn new(mode: u32, slope: f32, group: &Group, copies: &Copies) -> Self;
 
-    /// The launch of up to [`MAX_PRODUCTS`] products; their extra operands, where there are any, are `extra`. Strides of A and B
-    /// are in elements. A result that has a place in `copies` is stored there too, rounded to bf16, with the stride of C.
-    fn of(extra: Extra, products: &[Product], copies: &[Option<Buf<f32>>]) -> Result<Self, GroupError> {
+    /// The launch of up to [`MAX_PRODUCTS`] products; their extra operands, where there are any, are `extra`.
+    fn of(extra: Extra, products: &[StoredProduct]) -> Result<Self, GroupError> {
         let (mode, slope) = match extra {
             Extra::Bias(slope) => (BIAS, slope),
             Extra::Activations(slope) => (ACTIVATIONS, slope),
         };
-        let mut group = Group::new(Self::TILE, products)?;
+        let plain: Vec<Product> = products.iter().map(|stored| stored.product).collect();
+        let mut group = Group::new(Self::TILE, &plain)?;
         // A buffer has an address even where nothing is copied.
-        let mut places = [group.buffers[0][2].slice(0, 0); MAX_PRODUCTS];
-        for (p, copy) in copies.iter().enumerate().take(products.len()) {
-            if let Some(copy) = copy {
-                let (sizes, strides) = group.words[p];
-                group.words[p] = Sizes { copied: true, ..Sizes::unpack(sizes, strides) }.pack();
-                places[p] = *copy;
+        let mut copies = [group.buffers[0][2].slice(0, 0); MAX_PRODUCTS];
+        for (p, stored) in products.iter().enumerate() {
+            let (sizes, strides) = group.words[p];
+            let mut sizes = Sizes::unpack(sizes, strides);
+            sizes.halved_extra = stored.halved_activations && sizes.extra && mode == ACTIVATIONS;
+            if let Destination::Both(copy) | Destination::Halves(copy) | Destination::BareAndHalves(copy) =
+                stored.result
+            {
+                sizes.copied = true;
+                sizes.copied_only = matches!(stored.result, Destination::Halves(_));
+                sizes.bare = matches!(stored.result, Destination::BareAndHalves(_));
+                copies[p] = copy;
             }
+            group.words[p] = sizes.pack();
         }
-        Ok(Self::new(mode, slope, &group, &places))
+        Ok(Self::new(mode, slope, &group, &copies))
     }
 }
 
@@ -215,7 +250,7 @@ impl Product {
             b_vectors: aligned(self.b.0) && self.b.1.is_multiple_of(4),
             c_vectors: aligned(self.c.0) && self.c.1.is_multiple_of(4) && self.extra.is_none_or(aligned),
             extra: self.extra.is_some(),
-            copied: false,
+            ..Sizes::default()
         })
     }
 }
@@ -245,10 +280,11 @@ pub fn data_fits<E: Engine, F: Form>(
     let sizes = Sizes::unpack(sizes, strides);
     let Sizes { m, n, ldc, .. } = sizes;
     let extra_len = if mode == BIAS { n as usize } else { extent(m, n, ldc) };
+    // What is in bf16 is `copy_fits`'s.
     operands_fit::<E, F>(&sizes, a, b)
         && ldc >= n
-        && holds(c, extent(m, n, ldc), sizes.c_vectors, ldc)
-        && (!sizes.extra || holds(extra, extra_len, sizes.c_vectors, ldc))
+        && (sizes.copied_only || holds(c, extent(m, n, ldc), sizes.c_vectors, ldc))
+        && (!sizes.extra || sizes.halved_extra || holds(extra, extra_len, sizes.c_vectors, ldc))
 }
 
 /// Whether A, B and all planes of C and the bias gradient of a TN product are as large and aligned as it says.
@@ -274,12 +310,16 @@ pub fn weight_fits<E: Engine, F: Form>(
         && (!sizes.extra || holds(extra, before + m as usize, false, 0))
 }
 
-/// Whether C's copy in bf16, where there is one, is as large and aligned as the epilogue's pieces of four need it.
-pub fn copy_fits(sizes: u64, strides: u64, copy: Buf<f32>) -> bool {
+/// Whether C's copy in bf16 and activations in bf16, where there are any, are as large and aligned as the epilogue's pieces of
+/// four need it, and the result is stored at all.
+pub fn copy_fits(mode: u32, sizes: u64, strides: u64, extra: Buf<f32>, copy: Buf<f32>) -> bool {
     let sizes = Sizes::unpack(sizes, strides);
     let Sizes { m, n, ldc, .. } = sizes;
-    !sizes.copied
-        || (sizes.c_vectors && n.is_multiple_of(4) && aligned(copy) && 2 * copy.len() >= extent(m, n, ldc))
+    let pieces = sizes.c_vectors && n.is_multiple_of(4);
+    let halves = |buffer: Buf<f32>| pieces && aligned(buffer) && 2 * buffer.len() >= extent(m, n, ldc);
+    (!sizes.copied || halves(copy))
+        && (!sizes.copied_only || sizes.copied)
+        && (!sizes.halved_extra || (sizes.extra && mode != BIAS && halves(extra)))
 }
 
 fn operands_fit<E: Engine, F: Form>(sizes: &Sizes, a: Buf<f32>, b: Buf<f32>) -> bool {

@@ -12,8 +12,11 @@
 use cuda_std::prelude::*;
 
 use super::block::{Plan, Size, Work};
+use super::data::{Arguments, Output};
 use super::engine::{Engine, Form, Tile, Warps};
+use super::group::Sizes;
 use super::panel::{Operand, Order};
+use super::round;
 use super::warpgroups::{ROW_WORDS, STAGE, THREADS, WIDTH, WORDS, multiply_stage, put};
 
 /// Warpgroups on operands in bf16.
@@ -29,6 +32,35 @@ const OCTET: u32 = 8;
 const PIECES: u32 = WIDTH * STAGE / OCTET / THREADS;
 /// Parts of a stage's summed indices whose rows of A different threads sum.
 const SUM_PARTS: u32 = THREADS / (WIDTH / OCTET);
+
+/// Results in f32, in bf16, or in both, and activations in either.
+pub struct Halves {
+    /// Where results are stored in bf16.
+    pub copy: Out<f32>,
+}
+
+impl Output for Halves {
+    #[inline(always)]
+    fn activations(&self, of: &Arguments, sizes: &Sizes, at: u32) -> [f32; 4] {
+        if !sizes.halved_extra {
+            return of.extra.get4(at);
+        }
+        let words = of.extra.get2(at / 2).map(f32::to_bits);
+        let [low, high] = words.map(|word| [word << 16, word & 0xffff_0000].map(f32::from_bits));
+        [low[0], low[1], high[0], high[1]]
+    }
+
+    #[inline(always)]
+    fn store(&self, of: &Arguments, sizes: &Sizes, at: u32, product: [f32; 4], result: [f32; 4]) {
+        if !sizes.copied_only {
+            of.c.set4(at, if sizes.bare { product } else { result });
+        }
+        if sizes.copied {
+            let [a, b, c, d] = result;
+            self.copy.set2(at / 2, [round::bf16_pair(a, b), round::bf16_pair(c, d)].map(f32::from_bits));
+        }
+    }
+}
 
 impl Engine for Stored {
     const ROWS: u32 = 64;

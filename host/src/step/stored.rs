@@ -1,0 +1,198 @@
+//! Copies in bf16 of what the main network's largest products read (`gpu::kernels::gemm`, module `stored`): the batch, the
+//! parameters, trunk activations, features, and the gradients on their way back. Who writes a buffer that has one writes its copy
+//! too, in the same launch or in the next one; what nothing reads in f32 is in its copy alone.
+
+use cuda_std::{Buf, Kernel};
+use gpu::kernels::gemm::{Destination, GemmNtBf16Stored};
+use gpu::kernels::halve::Halve;
+use settings::Precision;
+
+use crate::error::ExecError;
+use crate::exec::{Epilogue, Exec, Lane, Memory, Product};
+use crate::gemm::stored::Stored;
+use crate::step::buffers::StepBuffers;
+use crate::step::shape::{Matmul, StepShape};
+
+/// Most buffers with a copy.
+const MOST: usize = 17;
+/// Numbers that a piece of 16 bytes of a copy has.
+const OCTET: usize = 8;
+
+/// A buffer and its copy.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    of: Buf<f32>,
+    /// Element i of the buffer is half of word i / 2.
+    copy: Buf<f32>,
+    /// Products write the copy alone, and all that read it read the copy.
+    only: bool,
+}
+
+/// Which buffers have a copy, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Copies {
+    pairs: [Pair; MOST],
+    len: usize,
+}
+
+impl Copies {
+    fn new() -> Self {
+        Self { pairs: [Pair { of: Buf::NULL, copy: Buf::NULL, only: false }; MOST], len: 0 }
+    }
+
+    fn add(
+        &mut self,
+        memory: &mut impl Memory,
+        name: &str,
+        of: Buf<f32>,
+        only: bool,
+    ) -> Result<(), ExecError> {
+        let copy = memory.alloc(&format!("{name}.bf16"), of.len().div_ceil(2).next_multiple_of(4))?;
+        self.pairs[self.len] = Pair { of, copy, only };
+        self.len += 1;
+        Ok(())
+    }
+
+    /// The pair that a part of a buffer belongs to, its copy cut to what begins with the part.
+    fn pair(&self, part: Buf<f32>) -> Option<Pair> {
+        let inside =
+            |pair: &&Pair| (pair.of.addr()..pair.of.addr() + 4 * pair.of.len() as u64).contains(&part.addr());
+        let pair = self.pairs[..self.len].iter().find(inside)?;
+        let first = (part.addr() - pair.of.addr()) as usize / 4;
+        // In the midst of a piece nothing can be read.
+        let copy = pair.copy;
+        first
+            .is_multiple_of(OCTET)
+            .then(|| Pair { copy: copy.slice(first / 2, copy.len() - first / 2), ..*pair })
+    }
+
+    /// The copy of a part of a buffer, from its first number to the end of the buffer's copy.
+    pub fn of(&self, part: Buf<f32>) -> Option<Buf<f32>> {
+        self.pair(part).map(|pair| pair.copy)
+    }
+
+    /// Whether a part of a buffer is in its copy alone.
+    fn only(&self, part: Buf<f32>) -> bool {
+        self.pair(part).is_some_and(|pair| pair.only)
+    }
+
+    /// The products with the copies of their operands and results, where all operands have one; an error where one has none,
+    /// but another one is nowhere else.
+    pub fn group(&self, products: &[Product]) -> Result<Option<Vec<Stored>>, ExecError> {
+        let activations = |product: &Product| match product.epilogue {
+            Epilogue::LreluBackward(h, _) => self.pair(h).filter(|pair| pair.only),
+            _ => None,
+        };
+        let stored = |product: &Product| {
+            let (a, b) = (self.of(product.a)?, self.of(product.b)?);
+            let result = match self.pair(product.c) {
+                Some(Pair { copy, only: true, .. }) => Destination::Halves(copy),
+                Some(Pair { copy, .. }) => Destination::Both(copy),
+                None => Destination::Floats,
+            };
+            Some(Stored {
+                product: *product,
+                a,
+                b,
+                activations: activations(product).map(|pair| pair.copy),
+                result,
+            })
+        };
+        let all: Option<Vec<Stored>> = products.iter().map(stored).collect();
+        let nowhere = |product: &&Product| {
+            self.only(product.a) || self.only(product.b) || activations(product).is_some()
+        };
+        match (&all, products.iter().find(nowhere)) {
+            (None, Some(product)) => Err(ExecError::Product {
+                label: product.label,
+                problem: "an operand is in bf16 alone, and another one of its launch in f32 alone".into(),
+            }),
+            _ => Ok(all),
+        }
+    }
+
+    /// Rounds the first `len` numbers of a buffer anew, if it has a copy.
+    pub fn refresh<E: Exec>(
+        &self,
+        exec: &mut E,
+        lane: Lane,
+        buffer: Buf<f32>,
+        len: usize,
+    ) -> Result<(), ExecError> {
+        let Some(copy) = self.of(buffer) else { return Ok(()) };
+        // A multiple of eight: see `suits_copies`.
+        let halve =
+            Halve { len: len as u32, from: buffer.slice(0, len).into(), to: copy.slice(0, len / 2).into() };
+        exec.launch(lane, &halve)
+    }
+}
+
+impl StepShape {
+    /// Whether all matrices that copies are made of can be read in pieces of eight numbers, and nothing else writes them than
+    /// what knows of the copies: the Mamba-2 block's trunk and the noisy heads do not.
+    pub fn suits_copies(&self) -> bool {
+        let layers = [self.trunk1, self.trunk2, self.heads1];
+        let eights = |number: usize| number.is_multiple_of(OCTET);
+        self.matmul == Matmul::Rust
+            && self.precision == Precision::Bf16
+            && !self.parts.mamba.enabled
+            && !self.model.noisy
+            && eights(self.stride)
+            && eights(self.pre)
+            && self.trunk1.inputs == self.stride
+            && layers.iter().all(|l| eights(l.inputs) && eights(l.outputs) && eights(l.weight))
+    }
+}
+
+/// Allocates the copies of `b`, where the shape wants them and the loaded image has the kernels.
+pub fn alloc(
+    memory: &mut (impl Memory + Exec),
+    shape: &StepShape,
+    b: &StepBuffers,
+) -> Result<Option<Copies>, ExecError> {
+    if !(shape.copies && shape.suits_copies() && memory.has(&GemmNtBf16Stored::DECL)) {
+        return Ok(None);
+    }
+    let mut copies = Copies::new();
+    let main = main_len(shape);
+    copies.add(memory, "batch.x", b.batch.x, false)?;
+    copies.add(memory, "online", b.parameters.online.slice(0, main), false)?;
+    copies.add(memory, "target", b.parameters.target.slice(0, main), false)?;
+    for (name, a) in [("online", &b.online), ("target", &b.target)] {
+        copies.add(memory, &format!("{name}.h1"), a.h1, true)?;
+        // The IQN head and others read them in f32.
+        copies.add(memory, &format!("{name}.features"), a.features, false)?;
+    }
+    let parts = b.parts.as_ref();
+    let cql = parts.and_then(|parts| parts.cql.as_ref()).map(|cql| ("cql", cql));
+    for (name, term) in [("c51", &b.c51)].into_iter().chain(cql) {
+        copies.add(memory, &format!("{name}.d_pre"), term.d_pre, shape.glu())?;
+        copies.add(memory, &format!("{name}.d_h2"), term.d_h2, true)?;
+        copies.add(memory, &format!("{name}.d_h1"), term.d_h1, true)?;
+    }
+    if let Some(iqn) = parts.and_then(|parts| parts.iqn.as_ref()) {
+        copies.add(memory, "iqn.d_h2", iqn.d_h2, false)?;
+        copies.add(memory, "iqn.d_h1", iqn.d_h1, true)?;
+    }
+    if let Some(auxiliary) = parts.and_then(|parts| parts.auxiliary.as_ref()) {
+        copies.add(memory, "auxiliary.d_h2", auxiliary.d_h2, false)?;
+        copies.add(memory, "auxiliary.d_h1", auxiliary.d_h1, true)?;
+    }
+    Ok(Some(copies))
+}
+
+/// Parameters that are copied: the trunk and the heads' first layer, which come first in the flat buffer.
+fn main_len(shape: &StepShape) -> usize {
+    shape.heads1.weight + shape.heads1.inputs * shape.heads1.outputs
+}
+
+/// Rounds the batch on the main lane, each network's parameters on the lane of its pass. What the other copies are of is written
+/// later in the step.
+pub fn prepare<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+    let Some(copies) = &b.copies else { return Ok(()) };
+    let main = main_len(shape);
+    copies.refresh(exec, Lane::MAIN, b.batch.x, b.batch.x.len())?;
+    exec.after(Lane::TARGET, Lane::MAIN)?;
+    copies.refresh(exec, Lane::TARGET, b.parameters.target, main)?;
+    copies.refresh(exec, Lane::MAIN, b.parameters.online, main)
+}
