@@ -262,6 +262,9 @@ pub struct ProfileArgs {
     /// List the graph's nodes.
     #[arg(long)]
     pub nodes: bool,
+    /// Let the largest products read copies in bf16, where precision and shape suit; under trial, training does without.
+    #[arg(long)]
+    pub copies: bool,
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

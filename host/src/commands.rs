@@ -291,6 +291,7 @@ pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
         matmuls,
         dot: args.dot.clone(),
         nodes: args.nodes,
+        copies: args.copies,
         plan_cache: PlanCache::default_path(),
     };
     let figures = profile(embedded::images(), &config, &options)?;

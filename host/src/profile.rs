@@ -30,6 +30,8 @@ pub struct ProfileOptions {
     pub nodes: bool,
     /// Cache of cuBLASLt's measured algorithms.
     pub plan_cache: Option<PathBuf>,
+    /// Whether the largest products read copies in bf16 where the shape suits (`StepShape::copies`).
+    pub copies: bool,
 }
 
 /// One measured combination.
@@ -92,7 +94,7 @@ fn measure(
     let mut exec = CudaExec::open(images, cuda)?;
     exec.set_rust_product(gemm::product);
     StepShape::check_supported(config)?;
-    let shape = StepShape::new(config, matmul);
+    let shape = StepShape { copies: options.copies, ..StepShape::new(config, matmul) };
     let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
     // 2^18 transitions of 640 bytes are larger than any L2.
     let replay = random_replay(&mut exec, &shape, 1 << 18)?;
@@ -120,7 +122,7 @@ fn measure(
     }
     Ok(StepFigures {
         precision: config.train.precision,
-        products: format!("{matmul:?}"),
+        products: format!("{matmul:?}{}", if buffers.copies.is_some() { ", copies in bf16" } else { "" }),
         step_us: timing.median(),
         spread_us: timing.spread(),
         host_us: timing.host_median(),

@@ -50,7 +50,13 @@ fn check<B: Backend>(b: &mut B, config: &Config) -> Outcome {
     let copied = errors(b, config, true)?;
     assert_eq!(plain.len(), copied.len());
     for ((what, plain), (_, copied)) in plain.iter().zip(&copied) {
-        println!("{what}: {plain:.5} {copied:.5}");
+        // Weights: the same numbers are multiplied and the sums rounded elsewhere. Biases are sums of numbers rounded to 2^-9.
+        let more = if what.contains("bias") { 2f64.powi(-8) } else { 1e-4 };
+        assert!(*copied <= plain + more, "{what}: {copied:e} with copies, {plain:e} without");
+        // Before the heads stand rounded activations of which some have the other sign; measured: 0.005 and 0.15.
+        let head = ["v1", "v2", "a1", "a2"].iter().any(|name| what.contains(&format!(" {name}.")));
+        let bound = if head { 0.01 } else { 0.25 };
+        assert!(*copied <= bound, "{what}: {copied:e}, expected at most {bound}");
     }
     Ok(())
 }

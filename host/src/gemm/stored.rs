@@ -57,7 +57,11 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, stored: &[Stored]) -> Result<(),
             touches.push(Touch { extent: halves(*c, m, n, ldc), writes: true });
         }
         let extra = activations.or(extra);
-        let product = gemm::Product { m, n, k, a: (*a, lda), b: (*b, ldb), c: (product.c, ldc), extra };
+        let c = match result {
+            Destination::Halves(_) => product.c.slice(0, 0),
+            _ => product.c,
+        };
+        let product = gemm::Product { m, n, k, a: (*a, lda), b: (*b, ldb), c: (c, ldc), extra };
         arguments.push(StoredProduct { product, result: *result, halved_activations: activations.is_some() });
     }
     macro_rules! launch {
