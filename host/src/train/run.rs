@@ -1,90 +1,34 @@
 //! The training loop: collect, train, validate by a greedy backtest, greedy episodes or held-out transitions, keep the best;
 //! then the test part, once.
 
-use std::collections::BTreeMap;
+mod rows;
+
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use cpu_path::CpuError;
-use serde::Serialize;
 use settings::Config;
 use tracing::info;
 
-use crate::train::agent::{Agent, Learned, PartName, StepRow};
+use crate::train::agent::{Agent, Learned, PartName};
 use crate::train::checkpoint::{Checkpoint, Provenance};
 use crate::train::control::Control;
 use crate::train::files::write_atomically;
 use crate::train::metrics::Metrics;
 use crate::train::position::Position;
-use crate::train::profiler::StepProfile;
 use crate::train::progress::Progress;
 use crate::train::record::{About, Values, validated, write_page};
 use crate::train::run_files::{RunFiles, remove};
 use crate::train::saves::{Origin, SavedRun, Saver};
-use crate::train::task::TaskReport;
 use crate::train::world::{Evaluation, World};
 use crate::train::{Stop, Stopped};
+use rows::{BestAndLast, EpochRow, Numbered, ProfileRow, Sensitivity, SparsityRow};
 
 /// Where a score stands among others: one that is undefined, of a policy that did nothing, between a gain and a loss.
 fn rank(score: Option<f64>) -> f64 {
     score.unwrap_or(0.0)
-}
-
-/// An epoch's row in the metrics.
-#[derive(Debug, Serialize)]
-struct EpochRow {
-    epoch: usize,
-    /// Training steps done at its end.
-    step: usize,
-    /// Absent where nothing is collected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epsilon: Option<f32>,
-    steps: usize,
-    loss: f32,
-    td: f32,
-    q: f32,
-    gradient_norm: f32,
-    clipped_low: f32,
-    clipped_high: f32,
-    skipped: usize,
-    collect_seconds: f64,
-    train_seconds: f64,
-    microseconds_per_step: f64,
-    /// A market's total return (a fraction), a control task's mean return.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation_return: Option<f64>,
-    /// Of a market.
-    validation_sharpe: Option<f64>,
-    /// Of a data set: the C51 loss of its validation transitions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation_loss: Option<f64>,
-    /// Their |td|.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation_td: Option<f64>,
-    /// Share of their actions that are greedy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation_agreement: Option<f64>,
-    /// Of a control task: all of its evaluation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    validation: Option<TaskReport>,
-    best: bool,
-}
-
-/// Fraction of pruned weights of each matrix after an epoch.
-#[derive(Debug, Serialize)]
-struct SparsityRow {
-    epoch: usize,
-    tensors: BTreeMap<String, f64>,
-}
-
-/// Times of an epoch's last training steps.
-#[derive(Debug, Serialize)]
-struct ProfileRow<'a> {
-    epoch: usize,
-    #[serde(flatten)]
-    profile: &'a StepProfile,
 }
 
 /// How a run ended.
@@ -502,68 +446,5 @@ impl Run<'_> {
         let data_set = self.world.data_set().map(|data| data.record.clone());
         let kept = agent.kept()?;
         Ok(Checkpoint { config, market, data_set, provenance, online, target, kept })
-    }
-}
-
-/// A control task's test, in `test.json`.
-#[derive(Serialize)]
-struct BestAndLast<'a> {
-    best: &'a Evaluation,
-    last: &'a Evaluation,
-}
-
-/// The latest causal probe of an epoch: mean |dQ| of every state feature.
-#[derive(Serialize)]
-struct Sensitivity<'a> {
-    epoch: usize,
-    step: usize,
-    features: &'a [f32],
-}
-
-/// A step's row with its number.
-#[derive(Serialize)]
-struct Numbered<'a> {
-    step: usize,
-    #[serde(flatten)]
-    row: &'a StepRow,
-}
-
-impl EpochRow {
-    /// What is looked at to choose the best policy.
-    fn validation_text(&self) -> String {
-        if let Some(loss) = self.validation_loss {
-            return format!("held-out loss {loss:.4}");
-        }
-        match (&self.validation, self.validation_sharpe) {
-            (Some(report), _) => format!("mean return {:.2}", report.mean_return),
-            (None, Some(sharpe)) => format!("validation Sharpe {sharpe:.2}"),
-            (None, None) => "validation Sharpe undefined".into(),
-        }
-    }
-
-    fn text(&self, epochs: usize) -> String {
-        let validation = match &self.validation {
-            None if self.validation_loss.is_some() => self.validation_text(),
-            Some(report) => format!(
-                "mean return {:.2}  ended {:.0}%  {:.0} steps",
-                report.mean_return,
-                100.0 * report.terminated,
-                report.mean_steps
-            ),
-            None => {
-                let sharpe = self.validation_sharpe.map_or("undefined".into(), |s| format!("{s:.2}"));
-                let gain = 100.0 * self.validation_return.unwrap_or(f64::NAN);
-                format!("validation return {gain:+.2}%  Sharpe {sharpe}")
-            }
-        };
-        format!(
-            "epoch {}/{epochs}  loss {:.4}  td {:.3}  |g| {:.3}  {:.0} us a step  {validation}{}",
-            self.epoch,
-            self.loss,
-            self.td,
-            self.gradient_norm,
-            self.microseconds_per_step,
-            if self.best { "  best" } else { "" }
-        )
     }
 }
