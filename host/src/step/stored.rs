@@ -196,3 +196,79 @@ pub fn prepare<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Res
     copies.refresh(exec, Lane::TARGET, b.parameters.target, main)?;
     copies.refresh(exec, Lane::MAIN, b.parameters.online, main)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulated::EmulatedExec;
+    use crate::exec::Form;
+
+    #[test]
+    fn a_part_of_a_buffer_has_that_part_of_its_copy() {
+        let mut exec = EmulatedExec::new(1);
+        let (plain, other): (Buf<f32>, Buf<f32>) =
+            (exec.alloc("plain", 64).unwrap(), exec.alloc("other", 64).unwrap());
+        let mut copies = Copies::new();
+        copies.add(&mut exec, "plain", plain, false).unwrap();
+        let whole = copies.of(plain).unwrap();
+        assert_eq!(whole.len(), 32);
+        let part = copies.of(plain.slice(24, 8)).unwrap();
+        assert_eq!((part.addr(), part.len()), (whole.addr() + 48, 20));
+        assert!(copies.of(plain.slice(20, 8)).is_none(), "in the midst of a piece");
+        assert!(copies.of(other).is_none());
+    }
+
+    #[test]
+    fn refreshed_is_rounded() {
+        let mut exec = EmulatedExec::new(1);
+        let plain: Buf<f32> = exec.alloc("plain", 16).unwrap();
+        let mut copies = Copies::new();
+        copies.add(&mut exec, "plain", plain, false).unwrap();
+        let values: Vec<f32> = (0..16).map(|i| 1.0 + i as f32 / 512.0).collect();
+        exec.upload(plain, &values).unwrap();
+        copies.refresh(&mut exec, Lane::MAIN, plain, 16).unwrap();
+        let copy = exec.download(copies.of(plain).unwrap()).unwrap();
+        let halves = copy.iter().flat_map(|word| [word.to_bits() as u16, (word.to_bits() >> 16) as u16]);
+        let expected: Vec<u16> = values.iter().map(|&x| half::bf16::from_f32(x).to_bits()).collect();
+        assert_eq!(halves.collect::<Vec<_>>(), expected);
+    }
+
+    /// A launch reads all of its operands in one form.
+    #[test]
+    fn what_is_in_bf16_alone_is_not_read_in_f32() {
+        let mut exec = EmulatedExec::new(1);
+        let mut buffer = |name: &str| -> Buf<f32> { exec.alloc(name, 64).unwrap() };
+        let (a, b, c, h) = (buffer("a"), buffer("b"), buffer("c"), buffer("h"));
+        let product = Product {
+            label: "trunk2",
+            form: Form::Nn,
+            m: 8,
+            n: 8,
+            k: 8,
+            a,
+            lda: 8,
+            b,
+            ldb: 8,
+            c,
+            ldc: 8,
+            epilogue: Epilogue::LreluBackward(h, 0.01),
+            precision: Precision::Bf16,
+        };
+        let mut copies = Copies::new();
+        copies.add(&mut exec, "a", a, true).unwrap();
+        let problem = copies.group(&[product]).unwrap_err().to_string();
+        assert!(problem.contains("trunk2") && problem.contains("in bf16 alone"), "{problem}");
+        copies.add(&mut exec, "b", b, false).unwrap();
+        let stored = copies.group(&[product]).unwrap().expect("both operands have copies");
+        assert!(matches!((stored[0].result, stored[0].activations), (Destination::Floats, None)));
+        copies.add(&mut exec, "c", c, true).unwrap();
+        copies.add(&mut exec, "h", h, true).unwrap();
+        let stored = copies.group(&[product]).unwrap().expect("both operands have copies");
+        assert!(matches!((stored[0].result, stored[0].activations), (Destination::Halves(_), Some(_))));
+        // Activations in bf16 alone are as bad as an operand, and what has no copy at all is as it was.
+        let without = Product { a: h, b: c, ..product };
+        assert!(copies.group(&[without]).unwrap().is_some());
+        let plain = Copies::new();
+        assert!(plain.group(&[product]).unwrap().is_none());
+    }
+}
