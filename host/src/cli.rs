@@ -127,6 +127,9 @@ pub struct TrainArgs {
     /// Epochs (train.epochs).
     #[arg(long)]
     pub epochs: Option<usize>,
+    /// Arithmetic of the matrix products on a GPU (train.precision).
+    #[arg(long, value_enum)]
+    pub precision: Option<PrecisionChoice>,
     /// Folder of the run; the next free runs/NNNN when absent.
     #[arg(long, value_name = "FOLDER")]
     pub run: Option<PathBuf>,

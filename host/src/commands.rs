@@ -93,6 +93,9 @@ pub fn train(args: &TrainArgs) -> anyhow::Result<Ending> {
     if let Some(epochs) = args.epochs {
         config.train.epochs = epochs;
     }
+    if let Some(precision) = args.precision {
+        config.train.precision = precision.into();
+    }
     let resuming = match resuming {
         Some(Resuming::Run(run)) => Some(*run),
         Some(Resuming::Walk(walk)) => {

@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde::Serialize;
 
 use crate::tensors::{Tensors, Values, room};
-use crate::train::checkpoint::{ALGORITHM, CHECKSUM, checksum};
+use crate::train::checkpoint::{CHECKSUM, checksum};
 use crate::train::files::write_pieces;
 
 /// Longest header that is read; a state has fewer than a hundred tensors.
@@ -97,7 +97,7 @@ pub fn read(path: &Path) -> anyhow::Result<(BTreeMap<String, String>, Tensors)> 
     }
     let found = sum(&metadata, &tensors);
     if found != expected {
-        bail!("it is damaged: its checksum is {expected}, what it holds has {found} ({ALGORITHM})");
+        bail!("it is damaged: its checksum is {expected}, what it holds has {found}");
     }
     Ok((metadata, tensors))
 }
