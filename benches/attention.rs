@@ -379,30 +379,23 @@ fn gated(
         pre.bytes() + hidden.bytes(),
         GluForward { rows, value_width, branch_width, branches, pre: pre.into(), hidden: hidden.into() },
     )?;
-    bench.kernel(
-        &shape,
-        2 * pre.bytes() + hidden.bytes(),
-        GluBackward {
-            rows,
-            value_width,
-            branch_width,
-            branches,
-            d_hidden: d_hidden.into(),
-            pre: pre.into(),
-            d_pre: d_pre.into(),
-        },
-    )?;
-    bench.kernel(
-        &shape,
-        3 * pre.bytes() / 2 + hidden.bytes(),
-        GluBackwardHalves {
-            rows,
-            value_width,
-            branch_width,
-            branches,
-            d_hidden: d_hidden.into(),
-            pre: pre.into(),
-            d_pre: d_pre.into(),
-        },
-    )
+    macro_rules! backward {
+        ($kernel:ident, $bytes:expr) => {
+            bench.kernel(
+                &shape,
+                $bytes,
+                $kernel {
+                    rows,
+                    value_width,
+                    branch_width,
+                    branches,
+                    d_hidden: d_hidden.into(),
+                    pre: pre.into(),
+                    d_pre: d_pre.into(),
+                },
+            )
+        };
+    }
+    backward!(GluBackward, 2 * pre.bytes() + hidden.bytes())?;
+    backward!(GluBackwardHalves, 3 * pre.bytes() / 2 + hidden.bytes())
 }

@@ -40,6 +40,22 @@ fn product(
     Ok(Product { m, n, k, a: (a, lda), b: (b, ldb), c: (c, ldc), extra: Some(extra) })
 }
 
+/// The weight and bias gradient of a layer of `width` inputs and outputs over `rows` rows, with planes for `splits` ranges.
+fn gradient(bench: &mut Bench, width: usize, rows: usize, splits: usize) -> Result<Product, ExecError> {
+    let (d, x) = (bench.random("d", rows * width)?, bench.random("x", rows * width)?);
+    let planes: Buf<f32> = bench.exec.alloc("gradient", splits * (width * width + width))?;
+    let bias = planes.slice(width * width, planes.len() - width * width);
+    Ok(Product {
+        m: width,
+        n: width,
+        k: rows,
+        a: (d, width),
+        b: (x, width),
+        c: (planes, width),
+        extra: Some(bias),
+    })
+}
+
 fn data<K: DataKernel>(bench: &mut Bench, product: &Product, extra: Extra) -> Result<(), ExecError> {
     let Product { m, n, k, .. } = *product;
     if !there::<K>(bench) {
@@ -98,17 +114,7 @@ fn wide(bench: &mut Bench) -> Result<(), ExecError> {
     data::<GemmNnBf16Group>(bench, &backward, Extra::Activations(SLOPE))?;
     stored::<GemmNnBf16Stored>(bench, &backward, Extra::Activations(SLOPE))?;
     const SPLITS: usize = 8;
-    let planes: Buf<f32> = bench.exec.alloc("wide gradient", SPLITS * (WIDE * WIDE + WIDE))?;
-    let bias = planes.slice(WIDE * WIDE, planes.len() - WIDE * WIDE);
-    let gradient = Product {
-        m: WIDE,
-        n: WIDE,
-        k: ROWS,
-        a: backward.a,
-        b: (bench.random("wide x", ROWS * WIDE)?, WIDE),
-        c: (planes, WIDE),
-        extra: Some(bias),
-    };
+    let gradient = gradient(bench, WIDE, ROWS, SPLITS)?;
     weight::<GemmTnBf16Group>(bench, &gradient, SPLITS)?;
     weight::<GemmTnBf16Stored>(bench, &gradient, SPLITS)?;
 
@@ -150,18 +156,7 @@ fn main() -> ExitCode {
         backward!(GemmNnBf16Group GemmNnBf16Huge GemmNnBf16Large GemmNnBf16Medium GemmNnBf16Small);
 
         const SPLITS: usize = 4;
-        let (d, x) = (bench.random("d", BATCH * WIDTH)?, bench.random("x", BATCH * WIDTH)?);
-        let planes: Buf<f32> = bench.exec.alloc("gradient", SPLITS * (WIDTH * WIDTH + WIDTH))?;
-        let bias = planes.slice(WIDTH * WIDTH, planes.len() - WIDTH * WIDTH);
-        let gradient = Product {
-            m: WIDTH,
-            n: WIDTH,
-            k: BATCH,
-            a: (d, WIDTH),
-            b: (x, WIDTH),
-            c: (planes, WIDTH),
-            extra: Some(bias),
-        };
+        let gradient = gradient(bench, WIDTH, BATCH, SPLITS)?;
         macro_rules! gradient {
             ($($kernel:ident)*) => { $(weight::<gpu::kernels::gemm::$kernel>(bench, &gradient, SPLITS)?;)* };
         }

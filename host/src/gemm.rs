@@ -266,16 +266,11 @@ fn weight_launch<E: Exec>(
     splits: usize,
     plane: usize,
 ) -> Result<(), ExecError> {
-    let fail = |problem: String| ExecError::Product { label, problem };
-    let narrow =
-        |value: usize| u32::try_from(value).map_err(|_| fail(format!("{value} does not fit 32 bits")));
-    let (splits32, plane) = (narrow(splits)?, narrow(plane)?);
     let tile = choose(arithmetic(precision), splits, arguments.iter().map(|p| (p.m, p.n, p.k)));
     macro_rules! launch {
         ($huge:ident, $large:ident, $medium:ident, $small:ident) => {
             by_tile!(tile, $huge, $large, $medium, $small, |K| {
-                let kernel = K::of(splits32, plane, arguments).map_err(|e| fail(e.to_string()))?;
-                exec.launch_touching(lane, &kernel, touches)
+                launch_weights::<K, E>(exec, lane, label, arguments, touches, splits, plane)
             })
         };
     }
@@ -287,6 +282,23 @@ fn weight_launch<E: Exec>(
         }
         Precision::Bf16 => launch!(GemmTnBf16Huge, GemmTnBf16Large, GemmTnBf16Medium, GemmTnBf16Small),
     }
+}
+
+/// One launch of a kernel for weight gradients.
+fn launch_weights<K: WeightKernel, E: Exec>(
+    exec: &mut E,
+    lane: Lane,
+    label: &'static str,
+    arguments: &[gemm::Product],
+    touches: &[Touch],
+    splits: usize,
+    plane: usize,
+) -> Result<(), ExecError> {
+    let fail = |problem: String| ExecError::Product { label, problem };
+    let narrow =
+        |value: usize| u32::try_from(value).map_err(|_| fail(format!("{value} does not fit 32 bits")));
+    let kernel = K::of(narrow(splits)?, narrow(plane)?, arguments).map_err(|e| fail(e.to_string()))?;
+    exec.launch_touching(lane, &kernel, touches)
 }
 
 #[cfg(test)]

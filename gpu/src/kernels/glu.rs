@@ -110,8 +110,7 @@ pub fn glu_backward(
     backward([rows, value_width, branch_width, branches], &d_hidden, &pre, |at, d| d_pre.set4(at, d));
 }
 
-/// [`glu_backward`] with d_pre in bf16, two numbers a float (`gemm`, module `stored`): d_pre [rows, hidden] from d_hidden [rows, hidden] and the stored pre [rows, 2 hidden], all dense. Four columns a
-/// thread; all widths are multiples of 4.
+/// [`glu_backward`] with d_pre in bf16, two numbers a float (`gemm`, module `stored`): [rows, hidden] floats.
 #[kernel(
     block = 256,
     grid = (rows * (hidden_width(value_width, branch_width, branches) / 4)).div_ceil(256),
@@ -137,8 +136,7 @@ pub fn glu_backward_halves(
     d_pre: Out<f32>,
 ) {
     backward([rows, value_width, branch_width, branches], &d_hidden, &pre, |at, d| {
-        let [low, high] = [round::bf16_pair(d[0], d[1]), round::bf16_pair(d[2], d[3])];
-        d_pre.set2(at / 2, [low, high].map(f32::from_bits));
+        d_pre.set2(at / 2, round::bf16_floats(d));
     });
 }
 

@@ -55,11 +55,6 @@ pub fn halve_lrelu(len: u32, slope: f32, d: In<f32>, h: In<f32>, to: Out<f32>) {
 /// Stores piece i, of eight numbers.
 #[inline(always)]
 fn store(to: &Out<f32>, i: u32, a: [f32; 4], b: [f32; 4]) {
-    let words = [
-        round::bf16_pair(a[0], a[1]),
-        round::bf16_pair(a[2], a[3]),
-        round::bf16_pair(b[0], b[1]),
-        round::bf16_pair(b[2], b[3]),
-    ];
-    to.set4(4 * i, words.map(f32::from_bits));
+    let ([a, b], [c, d]) = (round::bf16_floats(a), round::bf16_floats(b));
+    to.set4(4 * i, [a, b, c, d]);
 }

@@ -3,7 +3,6 @@
 use cuda_std::Buf;
 use gpu::kernels::gemm::{
     self, Destination, GemmNnBf16Stored, GemmNtBf16Stored, GemmTnBf16Stored, StoredKernel, StoredProduct,
-    WeightKernel,
 };
 
 use crate::error::ExecError;
@@ -11,7 +10,7 @@ use crate::exec::{Exec, Form, Lane, Product, Touch};
 use crate::extent::Extent;
 use crate::product::Operand;
 
-use super::{WeightGradient, epilogues, gradient_arguments, independent};
+use super::{WeightGradient, epilogues, gradient_arguments, independent, launch_weights};
 
 /// A product whose operands are read in bf16.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +26,9 @@ pub struct Stored {
     /// How the result is stored.
     pub result: Destination,
 }
+
+/// A layer's weight gradient with the copies of dY and X.
+pub type StoredGradient = (WeightGradient, Buf<f32>, Buf<f32>);
 
 /// A matrix of bf16.
 fn halves(buffer: Buf<f32>, rows: usize, columns: usize, stride: usize) -> Extent {
@@ -81,13 +83,12 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, stored: &[Stored]) -> Result<(),
 pub fn weight_gradients<E: Exec>(
     exec: &mut E,
     lane: Lane,
-    layers: &[(WeightGradient, Buf<f32>, Buf<f32>)],
+    layers: &[StoredGradient],
     parts: Buf<f32>,
     splits: usize,
     plane: usize,
 ) -> Result<(), ExecError> {
     let Some((first, ..)) = layers.first() else { return Ok(()) };
-    let fail = |problem: String| ExecError::Product { label: first.label, problem };
     let plain: Vec<WeightGradient> = layers.iter().map(|(layer, ..)| *layer).collect();
     let (mut touches, mut arguments) = gradient_arguments(&plain, parts, splits, plane)?;
     // Of each layer: dY, X, dW, db.
@@ -98,9 +99,5 @@ pub fn weight_gradients<E: Exec>(
         touches[1].extent = halves(*x, layer.rows, layer.inputs, layer.ldx);
         (arguments.a.0, arguments.b.0) = (*d_y, *x);
     }
-    let narrow =
-        |value: usize| u32::try_from(value).map_err(|_| fail(format!("{value} does not fit 32 bits")));
-    let kernel =
-        GemmTnBf16Stored::of(narrow(splits)?, narrow(plane)?, &arguments).map_err(|e| fail(e.to_string()))?;
-    exec.launch_touching(lane, &kernel, &touches)
+    launch_weights::<GemmTnBf16Stored, E>(exec, lane, first.label, &arguments, &touches, splits, plane)
 }

@@ -214,16 +214,12 @@ impl<E: Exec> Network<'_, E> {
         }
     }
 
-    /// One launch of the Rust kernels, on copies in bf16 where all operands have one. A result that has a copy gets it anew.
+    /// One launch of the Rust kernels, on copies in bf16 where all operands have one; results that have one are then written there.
     fn rust(&mut self, lane: Lane, products: &[Product]) -> Result<(), ExecError> {
-        let Some(copies) = self.copies else { return gemm::group(self.exec, lane, products) };
-        if let Some(stored) = copies.group(products)? {
-            return gemm::stored::group(self.exec, lane, &stored);
+        match self.copies.map_or(Ok(None), |copies| copies.group(products))? {
+            Some(stored) => gemm::stored::group(self.exec, lane, &stored),
+            None => gemm::group(self.exec, lane, products),
         }
-        gemm::group(self.exec, lane, products)?;
-        // Blocks of columns are the caller's, when all of them are there.
-        let whole = products.iter().filter(|product| product.n == product.ldc);
-        whole.map(|p| (p.c, p.m * p.n)).try_for_each(|(c, len)| copies.refresh(self.exec, lane, c, len))
     }
 
     /// From d logits to d (hidden's argument), for each term: one product per head into its slice of the hidden row,
@@ -459,23 +455,13 @@ impl<E: Exec> Network<'_, E> {
             })
             .collect();
         for some in gradients.chunks(MAX_PRODUCTS) {
-            let stored = self.copies.and_then(|copies| {
-                let with =
-                    |layer: &gemm::WeightGradient| Some((*layer, copies.of(layer.d_y)?, copies.of(layer.x)?));
-                some.iter().map(with).collect::<Option<Vec<_>>>()
-            });
-            if let Some(stored) = stored {
-                gemm::stored::weight_gradients(
-                    self.exec,
-                    lane,
-                    &stored,
-                    planes.data,
-                    shape.splits,
-                    planes.len,
-                )?;
-                continue;
+            let (parts, splits, plane) = (planes.data, shape.splits, planes.len);
+            match self.copies.map_or(Ok(None), |copies| copies.gradients(some))? {
+                Some(stored) => {
+                    gemm::stored::weight_gradients(self.exec, lane, &stored, parts, splits, plane)?
+                }
+                None => gemm::weight_gradients(self.exec, lane, some, parts, splits, plane)?,
             }
-            gemm::weight_gradients(self.exec, lane, some, planes.data, shape.splits, planes.len)?;
         }
         Ok(())
     }

@@ -13,8 +13,9 @@ pub(super) fn features<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
     let rows = shape.target_rows();
     let skipped = (2 * shape.batch - rows) * shape.stride;
     let target_x = x.slice(skipped, x.len() - skipped);
+    stored::batch(exec, b)?;
     exec.after(Lane::TARGET, Lane::MAIN)?;
-    stored::prepare(exec, shape, b)?;
+    stored::parameters(exec, shape, b)?;
     if shape.parts.mamba.enabled {
         mamba::trunks(exec, shape, b)?;
         return attention::apply(exec, shape, b);

@@ -9,7 +9,8 @@ use settings::Precision;
 
 use crate::error::ExecError;
 use crate::exec::{Epilogue, Exec, Lane, Memory, Product};
-use crate::gemm::stored::Stored;
+use crate::gemm::WeightGradient;
+use crate::gemm::stored::{Stored, StoredGradient};
 use crate::step::buffers::StepBuffers;
 use crate::step::shape::{Matmul, StepShape};
 
@@ -98,17 +99,19 @@ impl Copies {
                 result,
             })
         };
-        let all: Option<Vec<Stored>> = products.iter().map(stored).collect();
-        let nowhere = |product: &&Product| {
+        let nowhere = |product: &Product| {
             self.only(product.a) || self.only(product.b) || activations(product).is_some()
         };
-        match (&all, products.iter().find(nowhere)) {
-            (None, Some(product)) => Err(ExecError::Product {
-                label: product.label,
-                problem: "an operand is in bf16 alone, and another one of its launch in f32 alone".into(),
-            }),
-            _ => Ok(all),
-        }
+        let label = products.iter().find(|product| nowhere(product)).map(|product| product.label);
+        all_or_none(products.iter().map(stored).collect(), label)
+    }
+
+    /// The layers' weight gradients with the copies of dY and X, as [`Self::group`] has products.
+    pub fn gradients(&self, layers: &[WeightGradient]) -> Result<Option<Vec<StoredGradient>>, ExecError> {
+        let stored = |layer: &WeightGradient| Some((*layer, self.of(layer.d_y)?, self.of(layer.x)?));
+        let nowhere = |layer: &&WeightGradient| self.only(layer.d_y) || self.only(layer.x);
+        let label = layers.iter().find(nowhere).map(|layer| layer.label);
+        all_or_none(layers.iter().map(stored).collect(), label)
     }
 
     /// Rounds the first `len` numbers of a buffer anew, if it has a copy.
@@ -124,6 +127,17 @@ impl Copies {
         let halve =
             Halve { len: len as u32, from: buffer.slice(0, len).into(), to: copy.slice(0, len / 2).into() };
         exec.launch(lane, &halve)
+    }
+}
+
+/// What a launch reads in bf16; where that is not `all`, nothing, unless something of it, called `nowhere`, is not in f32.
+fn all_or_none<T>(all: Option<Vec<T>>, nowhere: Option<&'static str>) -> Result<Option<Vec<T>>, ExecError> {
+    match (&all, nowhere) {
+        (None, Some(label)) => Err(ExecError::Product {
+            label,
+            problem: "an operand is in bf16 alone, and another one of its launch in f32 alone".into(),
+        }),
+        _ => Ok(all),
     }
 }
 
@@ -186,13 +200,16 @@ fn main_len(shape: &StepShape) -> usize {
     shape.heads1.weight + shape.heads1.inputs * shape.heads1.outputs
 }
 
-/// Rounds the batch on the main lane, each network's parameters on the lane of its pass. What the other copies are of is written
-/// later in the step.
-pub fn prepare<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
+/// Rounds the batch, on the main lane. What is copied besides it and the parameters is written later in the step.
+pub fn batch<E: Exec>(exec: &mut E, b: &StepBuffers) -> Result<(), ExecError> {
+    let Some(copies) = &b.copies else { return Ok(()) };
+    copies.refresh(exec, Lane::MAIN, b.batch.x, b.batch.x.len())
+}
+
+/// Rounds each network's parameters, on the lane of its pass.
+pub fn parameters<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let Some(copies) = &b.copies else { return Ok(()) };
     let main = main_len(shape);
-    copies.refresh(exec, Lane::MAIN, b.batch.x, b.batch.x.len())?;
-    exec.after(Lane::TARGET, Lane::MAIN)?;
     copies.refresh(exec, Lane::TARGET, b.parameters.target, main)?;
     copies.refresh(exec, Lane::MAIN, b.parameters.online, main)
 }
@@ -270,5 +287,26 @@ mod tests {
         assert!(copies.group(&[without]).unwrap().is_some());
         let plain = Copies::new();
         assert!(plain.group(&[product]).unwrap().is_none());
+        // Weight gradients as well.
+        let other: Buf<f32> = exec.alloc("other", 64).unwrap();
+        let (rows, outputs, inputs) = (8, 8, 8);
+        let label = "trunk2";
+        let layer = WeightGradient {
+            label,
+            rows,
+            outputs,
+            inputs,
+            d_y: c,
+            ldy: 8,
+            x: h,
+            ldx: 8,
+            weight: 0,
+            bias: 64,
+            precision: Precision::Bf16,
+        };
+        assert!(copies.gradients(&[layer]).unwrap().is_some());
+        let problem = copies.gradients(&[WeightGradient { d_y: other, ..layer }]).unwrap_err().to_string();
+        assert!(problem.contains("trunk2") && problem.contains("in bf16 alone"), "{problem}");
+        assert!(plain.gradients(&[layer]).unwrap().is_none());
     }
 }

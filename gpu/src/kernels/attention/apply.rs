@@ -289,9 +289,7 @@ pub fn attention_apply_tf32(
                         let at = row * width + column;
                         applied.set4(at, result);
                         if copied != 0 {
-                            let low = f32::from_bits(round::bf16_pair(result[0], result[1]));
-                            let high = f32::from_bits(round::bf16_pair(result[2], result[3]));
-                            copy.set2(at / 2, [low, high]);
+                            copy.set2(at / 2, round::bf16_floats(result));
                         }
                     } else {
                         repeat4!(e => {

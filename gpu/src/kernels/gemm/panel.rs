@@ -175,8 +175,9 @@ impl Operand {
     }
 }
 
+/// The smaller one.
 #[inline(always)]
-fn min(a: u32, b: u32) -> u32 {
+pub(super) fn min(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
 }
 

@@ -44,6 +44,13 @@ pub fn bf16_pair(low: f32, high: f32) -> u32 {
     }
 }
 
+/// The nearest bf16 of four numbers, two a float, as matrices in bf16 lie in memory.
+#[inline(always)]
+pub fn bf16_floats(values: [f32; 4]) -> [f32; 2] {
+    let [a, b, c, d] = values;
+    [bf16_pair(a, b), bf16_pair(c, d)].map(f32::from_bits)
+}
+
 /// The nearest fp16 of two numbers, the first in the lower half. What is larger than 65504 becomes infinite.
 #[inline(always)]
 pub fn fp16_pair(low: f32, high: f32) -> u32 {

@@ -15,9 +15,9 @@ use super::block::{Plan, Size, Work};
 use super::data::{Arguments, Output};
 use super::engine::{Engine, Form, Tile, Warps};
 use super::group::Sizes;
-use super::panel::{Operand, Order};
+use super::panel::{AlongRows, Operand, Order, min};
 use super::round;
-use super::warpgroups::{ROW_WORDS, STAGE, THREADS, WIDTH, WORDS, multiply_stage, put};
+use super::warpgroups::{STAGE, SUMS, THREADS, WIDTH, WORDS, add_parts, multiply_stage, octet, put};
 
 /// Warpgroups on operands in bf16.
 pub struct Stored;
@@ -56,8 +56,7 @@ impl Output for Halves {
             of.c.set4(at, if sizes.bare { product } else { result });
         }
         if sizes.copied {
-            let [a, b, c, d] = result;
-            self.copy.set2(at / 2, [round::bf16_pair(a, b), round::bf16_pair(c, d)].map(f32::from_bits));
+            self.copy.set2(at / 2, round::bf16_floats(result));
         }
     }
 }
@@ -84,7 +83,7 @@ impl Engine for Stored {
         const { assert!(Plan::<Stored, F, S>::ROWS == WIDTH && Plan::<Stored, F, S>::COLUMNS == WIDTH) };
         const { assert!(Plan::<Stored, F, S>::THREADS == THREADS) };
         const { assert!(Plan::<Stored, F, S>::FLOATS >= STAGES * STAGE_WORDS) };
-        const { assert!(Plan::<Stored, F, S>::FLOATS >= WIDTH * WIDTH + WIDTH + SUM_PARTS * WIDTH) };
+        const { assert!(Plan::<Stored, F, S>::FLOATS >= SUMS + SUM_PARTS * WIDTH) };
         let steps = (work.k_end - work.k).div_ceil(STAGE);
         let mut ahead = 0;
         while ahead < STAGES - 1 {
@@ -122,21 +121,11 @@ impl Engine for Stored {
         put::<Stored, F, S>(group, &c);
         if F::ROW_SUMS && work.row_sums {
             let shared = shared::array::<f32>(0, Plan::<Stored, F, S>::FLOATS);
-            let parts = WIDTH * WIDTH + WIDTH;
-            let (octet, part) = row_part();
-            shared.set4(parts + part * WIDTH + OCTET * octet, [sums[0], sums[1], sums[2], sums[3]]);
-            shared.set4(parts + part * WIDTH + OCTET * octet + 4, [sums[4], sums[5], sums[6], sums[7]]);
-            thread::sync(); // all parts' sums are there
-            let row = thread::thread_idx();
-            if row < WIDTH {
-                let mut sum = 0.0;
-                let mut part = 0;
-                while part < SUM_PARTS {
-                    sum += shared.get(parts + part * WIDTH + row);
-                    part += 1;
-                }
-                shared.set(WIDTH * WIDTH + row, sum);
-            }
+            let (rows, part) = row_part();
+            let at = SUMS + part * WIDTH + OCTET * rows;
+            shared.set4(at, [sums[0], sums[1], sums[2], sums[3]]);
+            shared.set4(at + 4, [sums[4], sums[5], sums[6], sums[7]]);
+            add_parts(shared, SUM_PARTS);
         }
         thread::sync(); // C and the row sums are complete
         result
@@ -159,21 +148,20 @@ fn copy_operand<O: Order>(operand: &Operand, start: u32, k: u32, k_end: u32) {
     let mut i = 0;
     while i < PIECES {
         let index = i * THREADS + thread::thread_idx();
-        let (at, from, inside) = if O::ALONG_K {
-            let (octet, row) = (index % (STAGE / OCTET), index / (STAGE / OCTET));
-            let k = k + OCTET * octet;
-            let from = min(operand.first + row, operand.rows - 1) * operand.stride + k;
-            (row * ROW_WORDS + 4 * (octet ^ (row % 8)), from, k < k_end)
+        let (row, depth) = if O::ALONG_K {
+            (index / (STAGE / OCTET), OCTET * (index % (STAGE / OCTET)))
         } else {
-            let (octet, depth) = (index % (WIDTH / OCTET), index / (WIDTH / OCTET));
-            let row = min(operand.first + OCTET * octet, operand.rows - OCTET);
-            let block = octet / 8 * STAGE * ROW_WORDS;
-            let from = (k + depth) * operand.stride + row;
-            (block + depth * ROW_WORDS + 4 * ((octet % 8) ^ (depth % 8)), from, k + depth < k_end)
+            (OCTET * (index % (WIDTH / OCTET)), index / (WIDTH / OCTET))
+        };
+        let k = k + depth;
+        let from = if O::ALONG_K {
+            min(operand.first + row, operand.rows - 1) * operand.stride + k
+        } else {
+            k * operand.stride + min(operand.first + row, operand.rows - OCTET)
         };
         // Only an existing element's index is known to fit 32 bits.
-        let (from, bytes) = if inside { (from / 2, 16) } else { (0, 0) };
-        shared::copy_async16(stage, at, &operand.matrix, from, bytes);
+        let (from, bytes) = if k < k_end { (from / 2, 16) } else { (0, 0) };
+        shared::copy_async16(stage, octet::<O>(row, depth), &operand.matrix, from, bytes);
         i += 1;
     }
 }
@@ -188,19 +176,13 @@ fn row_part() -> (u32, u32) {
 #[inline(always)]
 fn add_rows(start: u32, sums: &mut [f32; OCTET as usize]) {
     let stage = shared::array::<u32>(4 * start, WORDS);
-    let (octet, part) = row_part();
+    let (rows, part) = row_part();
     unroll4!(i => {
         let depth = part * (STAGE / SUM_PARTS) + i as u32;
-        let at = octet / 8 * STAGE * ROW_WORDS + depth * ROW_WORDS + 4 * ((octet % 8) ^ (depth % 8));
-        let words = stage.get4(at);
+        let words = stage.get4(octet::<AlongRows>(OCTET * rows, depth));
         unroll4!(e => {
             sums[2 * e] += f32::from_bits(words[e] << 16);
             sums[2 * e + 1] += f32::from_bits(words[e] & 0xffff_0000);
         });
     });
-}
-
-#[inline(always)]
-fn min(a: u32, b: u32) -> u32 {
-    if a < b { a } else { b }
 }

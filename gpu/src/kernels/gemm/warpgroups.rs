@@ -28,11 +28,13 @@ const HALF: u32 = STAGE / 2;
 /// Words of an operand's stage.
 pub(super) const WORDS: u32 = WIDTH * STAGE / 2;
 /// Words of a row of 64 elements.
-pub(super) const ROW_WORDS: u32 = 32;
+const ROW_WORDS: u32 = 32;
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
 /// Warps of a block.
 const WARPS: u32 = THREADS / 32;
+/// First float of the row sums' parts: behind C and the row sums.
+pub(super) const SUMS: u32 = WIDTH * WIDTH + WIDTH;
 
 /// The product of two panels.
 struct Halves<F>(PhantomData<F>);
@@ -63,7 +65,7 @@ impl Engine for Groups {
     fn tile<F: Form, S: Size, T>(work: &Work, meanwhile: impl FnOnce() -> T) -> T {
         const { assert!(Plan::<Groups, F, S>::ROWS == WIDTH && Plan::<Groups, F, S>::COLUMNS == WIDTH) };
         const { assert!(Plan::<Groups, F, S>::THREADS == THREADS && Plan::<Groups, F, S>::FLOATS >= 4 * WORDS) };
-        const { assert!(Plan::<Groups, F, S>::FLOATS >= WIDTH * WIDTH + WIDTH + WARPS * WIDTH) };
+        const { assert!(Plan::<Groups, F, S>::FLOATS >= SUMS + WARPS * WIDTH) };
         let steps = (work.k_end - work.k).div_ceil(STAGE);
         let mut sums = [0.0f32; 4];
         // Halves of A and of B, for both of which the thread has four pieces.
@@ -112,19 +114,8 @@ impl Engine for Groups {
         let shared = shared::array::<f32>(0, Plan::<Groups, F, S>::FLOATS);
         if F::ROW_SUMS && work.row_sums {
             // A thread has summed four rows over every eighth summed index, from its warp's on.
-            let parts = WIDTH * WIDTH + WIDTH;
-            shared.set4(parts + thread::warp() * WIDTH + 4 * thread::lane(), sums);
-            thread::sync(); // all warps' sums are there
-            let row = thread::thread_idx();
-            if row < WIDTH {
-                let mut sum = 0.0;
-                let mut warp = 0;
-                while warp < WARPS {
-                    sum += shared.get(parts + warp * WIDTH + row);
-                    warp += 1;
-                }
-                shared.set(WIDTH * WIDTH + row, sum);
-            }
+            shared.set4(SUMS + thread::warp() * WIDTH + 4 * thread::lane(), sums);
+            add_parts(shared, WARPS);
         }
         thread::sync(); // C and the row sums are complete
         result
@@ -170,11 +161,7 @@ fn store<O: Order>(start: u32, h: u32, values: &[[f32; 4]; 4]) {
     unroll4!(i => {
         let (row, depth) = piece::<O>(i);
         let k = HALF * h + depth;
-        let at = if O::ALONG_K {
-            row * ROW_WORDS + 4 * ((k / 8) ^ (row % 8)) + k % 8 / 2
-        } else {
-            row / 64 * STAGE * ROW_WORDS + k * ROW_WORDS + 4 * ((row % 64 / 8) ^ (k % 8)) + row % 8 / 2
-        };
+        let at = octet::<O>(row, k) + if O::ALONG_K { k } else { row } % 8 / 2;
         let [a, b, c, d] = values[i];
         stage.set2(at, [round::bf16_pair(a, b), round::bf16_pair(c, d)]);
     });
@@ -188,6 +175,33 @@ fn add(sums: &mut [f32; 4], pieces: &[[f32; 4]; 4]) {
             sums[e] += pieces[i][e];
         });
     });
+}
+
+/// Where, in an operand's stage, the octet begins that holds row `row` of the operand and summed index k.
+#[inline(always)]
+pub(super) fn octet<O: Order>(row: u32, k: u32) -> u32 {
+    if O::ALONG_K {
+        row * ROW_WORDS + 4 * ((k / 8) ^ (row % 8))
+    } else {
+        row / 64 * STAGE * ROW_WORDS + k * ROW_WORDS + 4 * ((row % 64 / 8) ^ (k % 8))
+    }
+}
+
+/// Adds the parts of the row sums, of which there are so many from [`SUMS`] on, each of a tile's rows; the epilogue reads the
+/// result behind C.
+#[inline(always)]
+pub(super) fn add_parts(shared: Shared<f32>, parts: u32) {
+    thread::sync(); // all parts are there
+    let row = thread::thread_idx();
+    if row < WIDTH {
+        let mut sum = 0.0;
+        let mut part = 0;
+        while part < parts {
+            sum += shared.get(SUMS + part * WIDTH + row);
+            part += 1;
+        }
+        shared.set(WIDTH * WIDTH + row, sum);
+    }
 }
 
 /// Writes what warpgroup `group` has of C to shared memory, where the epilogue reads it.
