@@ -10,7 +10,7 @@ use cuda_std::{Buf, Kernel};
 use device::Bench;
 use gpu::action;
 use gpu::kernels::iqn::{
-    self, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    self, Below, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
 };
 use gpu::kernels::iqn::{Arithmetic, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
 use gpu::kernels::iqn::{ReduceArguments, ReduceKernel, Shape};
@@ -202,13 +202,15 @@ fn losses<K: LossKernel>(bench: &mut Bench, s: &Shape) -> Result<(), ExecError> 
         discounts: bench.put("discounts", &vec![0.99f32; b])?,
         weights: bench.put("weights", &vec![1.0f32; b])?,
         loss: bench.exec.alloc("loss", b)?,
+        below: Below { output: head.h, slope: 0.01 },
         dh: bench.exec.alloc("dh", b * s.trunk as usize)?,
         planes: bench.exec.alloc("planes", planes)?,
         images: bench.exec.alloc("images", K::images(s).max(4))?,
     };
     let kernel = K::new(s, &head, &arguments);
-    let LossArguments { images, dh, planes, .. } = arguments;
-    let Some(chunks) = K::chunks(s, &head, &ChunkArguments { blocks: BLOCKS, images, dh, planes }) else {
+    let LossArguments { images, below, dh, planes, .. } = arguments;
+    let Some(chunks) = K::chunks(s, &head, &ChunkArguments { blocks: BLOCKS, images, below, dh, planes })
+    else {
         let work = Throughput::Elements(3 * forward(s));
         return bench
             .sequence(K::DECL.name, &workload(s), work, move |exec, _| exec.launch(Lane::MAIN, &kernel));

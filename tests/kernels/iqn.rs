@@ -10,7 +10,8 @@ use gpu::action;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::Gradients;
 use gpu::kernels::iqn::{
-    self, Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    self, Arithmetic, Below, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments,
+    PackKernel,
 };
 use gpu::kernels::iqn::{
     ReduceArguments, ReduceKernel, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize,
@@ -111,13 +112,14 @@ fn loss<B: Backend, K: LossKernel<Pack = P, Reduce = R>, P: PackKernel, R: Reduc
         discounts: put(b, "discounts", &case.discounts)?,
         weights: put(b, "weights", &case.weights)?,
         loss: filled(b, "loss", dims.batch, f32::NAN)?,
+        below: Below { output: put(b, "below", &case.below)?, slope: case.below_slope },
         dh: filled(b, "dh", case.h.len(), f32::NAN)?,
         planes: filled(b, "planes", launched.max(parts) as usize * plane, f32::NAN)?,
         images: filled(b, "images", K::images(&shape).max(4), f32::NAN)?,
     };
     launch(b, K::new(&shape, &head, &arguments))?;
-    let LossArguments { images, dh, planes, .. } = arguments;
-    if let Some(chunks) = K::chunks(&shape, &head, &ChunkArguments { blocks, images, dh, planes }) {
+    let LossArguments { images, below, dh, planes, .. } = arguments;
+    if let Some(chunks) = K::chunks(&shape, &head, &ChunkArguments { blocks, images, below, dh, planes }) {
         launch(b, chunks)?;
     }
     let mut gradients = Vec::new();
@@ -147,7 +149,7 @@ fn loss<B: Backend, K: LossKernel<Pack = P, Reduce = R>, P: PackKernel, R: Reduc
         let off = distance(&b.download(*buffer)?, want, 1e-3 * group);
         assert!(off <= gradient_bound, "{name}, gradient of tensor {i} is off by {off}");
     }
-    let off = distance(&b.download(arguments.dh)?, &expected.dh.concat(), 0.0);
+    let off = distance(&b.download(arguments.dh)?, &case.through(&expected.dh), 0.0);
     assert!(off <= gradient_bound, "{name}, gradient of h is off by {off}");
     Ok(())
 }

@@ -82,7 +82,7 @@ use {memory::Memory, size::Size};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{
-    Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    Arithmetic, Below, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
     ReduceArguments, ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize, choose,
 };
 #[cfg(not(target_arch = "nvptx64"))]
@@ -137,10 +137,10 @@ loss_kernels! {
 }
 
 chunk_kernels! {
-    iqn_chunks_bf16_small Bf16Groups ChunkSmall only "sm_90a";
-    iqn_chunks_bf16_medium Bf16Groups ChunkMedium only "sm_90a";
-    iqn_chunks_fp16_small Fp16Groups Fp16ChunkSmall only "sm_90a";
-    iqn_chunks_fp16_medium Fp16Groups Fp16ChunkMedium only "sm_90a";
+    iqn_chunks_bf16_small ChunkSmall only "sm_90a";
+    iqn_chunks_bf16_medium ChunkMedium only "sm_90a";
+    iqn_chunks_fp16_small Fp16ChunkSmall only "sm_90a";
+    iqn_chunks_fp16_medium Fp16ChunkMedium only "sm_90a";
 }
 
 reduce_kernels! {

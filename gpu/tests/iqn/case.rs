@@ -6,7 +6,7 @@ use gpu::action;
 use gpu::kernels::gemm::reference::Rounding;
 use gpu::kernels::iqn::reference::{Parameters, Sample, Sizes};
 use gpu::kernels::iqn::{
-    Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    Arithmetic, Below, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
     ReduceArguments, ReduceKernel, Shape, TargetArguments, TargetKernel, TileSize,
 };
 
@@ -92,6 +92,9 @@ pub struct Case {
     pub slope: f32,
     pub online: Head,
     pub h: Vec<f32>,
+    /// What the trunk's activation gave, and its slope: of other signs than h, as behind an attention.
+    pub below: Vec<f32>,
+    pub below_slope: f32,
     pub taus: Vec<f32>,
     pub next: Vec<f32>,
     pub actions: Vec<Vec<usize>>,
@@ -150,8 +153,16 @@ impl Case {
             rewards: random.vector(b, 1.0),
             discounts,
             weights,
+            below: random.vector(b * dims.trunk, 1.0),
+            below_slope: 0.25,
             dims,
         }
+    }
+
+    /// Gradients with respect to h, taken through the activation below it.
+    pub fn through(&self, dh: &[Vec<f64>]) -> Vec<f64> {
+        let slope = |&below: &f32| if below > 0.0 { 1.0 } else { f64::from(self.below_slope) };
+        dh.iter().flatten().zip(&self.below).map(|(d, below)| d * slope(below)).collect()
     }
 
     pub fn sizes(&self, rounding: Rounding) -> Sizes {
@@ -224,6 +235,8 @@ impl Case {
         let [rewards, discounts, weights] =
             [&self.rewards, &self.discounts, &self.weights].map(|v| Floats::new(v, dims.offset));
         let (loss, dh) = (Floats::output(dims.batch), Floats::output(self.h.len()));
+        let stored = Floats::new(&self.below, dims.offset);
+        let below = Below { output: stored.buf(), slope: self.below_slope };
         let plane = K::SIZE.plane(K::ARITHMETIC, shape.trunk, shape.outputs);
         let (launched, parts) = (K::blocks(&shape, blocks), K::parts(&shape, blocks));
         let planes = Floats::new(&vec![f32::NAN; launched.max(parts) as usize * plane], 0);
@@ -244,12 +257,14 @@ impl Case {
                 discounts: discounts.buf(),
                 weights: weights.buf(),
                 loss: loss.buf(),
+                below,
                 dh: dh.buf(),
                 planes: planes.buf(),
                 images: images.buf(),
             },
         );
-        let behind = ChunkArguments { blocks, images: images.buf(), dh: dh.buf(), planes: planes.buf() };
+        let behind =
+            ChunkArguments { blocks, images: images.buf(), below, dh: dh.buf(), planes: planes.buf() };
         let mut emulator = Emulator::new(seed).watch_global();
         emulator.launch(&pack).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));
         emulator.launch(&kernel).unwrap_or_else(|fault| panic!("{dims:?}: {fault}"));

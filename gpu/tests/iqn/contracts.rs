@@ -4,10 +4,11 @@ use cuda_std::emulator::HostBuf;
 use cuda_std::{Buf, Kernel};
 use gpu::action;
 use gpu::kernels::iqn::{
-    Arithmetic, ChunkArguments, HeadBuffers, IqnLossBf16GroupSmall, IqnLossBf16Large, IqnLossBf16Small,
-    IqnLossFp32Large, IqnLossFp32Medium, IqnLossTf32Small, IqnPackHalfSmall, IqnPackSmall, IqnReduceSmall,
-    IqnTargetTf32Small, LossArguments, LossKernel, PackArguments, PackKernel, ReduceArguments, ReduceKernel,
-    SELECT, SELECT_AND_GATHER, Shape, TargetArguments, TargetKernel, TileSize, choose,
+    Arithmetic, Below, ChunkArguments, HeadBuffers, IqnLossBf16GroupSmall, IqnLossBf16Large,
+    IqnLossBf16Small, IqnLossFp32Large, IqnLossFp32Medium, IqnLossTf32Small, IqnPackHalfSmall, IqnPackSmall,
+    IqnReduceSmall, IqnTargetTf32Small, LossArguments, LossKernel, PackArguments, PackKernel,
+    ReduceArguments, ReduceKernel, SELECT, SELECT_AND_GATHER, Shape, TargetArguments, TargetKernel, TileSize,
+    choose,
 };
 
 const PLANE: Arithmetic = Arithmetic::Tf32;
@@ -62,6 +63,7 @@ impl Memory {
             discounts: f(8),
             weights: f(8),
             loss: f(8),
+            below: Below { output: f(8 * 16), slope: 0.01 },
             dh: f(8 * 16),
             planes: f(TileSize::Small.plane(PLANE, 16, 5)),
             images: f(IqnLossBf16GroupSmall::images(&SHAPE)),
@@ -132,6 +134,11 @@ fn a_loss_that_does_not_fit_is_refused() {
         ("weights", LossArguments { weights: shorter(more.weights), ..more }),
         ("loss", LossArguments { loss: shorter(more.loss), ..more }),
         ("dh", LossArguments { dh: shorter(more.dh), ..more }),
+        (
+            "below",
+            LossArguments { below: Below { output: shorter(more.below.output), ..more.below }, ..more },
+        ),
+        ("its slope", LossArguments { below: Below { slope: 1.5, ..more.below }, ..more }),
         ("planes", LossArguments { planes: shorter(more.planes), ..more }),
         ("planes off 16 bytes", LossArguments { planes: memory.floats.buf().slice(1, 100_000), ..more }),
     ];
@@ -205,8 +212,8 @@ fn a_target_or_a_reduction_that_does_not_fit_is_refused() {
 #[test]
 fn a_second_kernel_that_does_not_fit_is_refused() {
     let memory = Memory::new();
-    let (head, LossArguments { images, dh, planes, .. }) = (memory.head(), memory.loss());
-    let more = ChunkArguments { blocks: 132, images, dh, planes };
+    let (head, LossArguments { images, below, dh, planes, .. }) = (memory.head(), memory.loss());
+    let more = ChunkArguments { blocks: 132, images, below, dh, planes };
     let check = |shape: &Shape, more: &ChunkArguments| {
         let chunks =
             IqnLossBf16GroupSmall::chunks(shape, &head, more).expect("a kernel of warpgroups has a second");
@@ -218,12 +225,15 @@ fn a_second_kernel_that_does_not_fit_is_refused() {
     assert!(!check(&Shape { branches: 0, ..SHAPE }, &more));
     assert!(!check(&SHAPE, &ChunkArguments { images: shorter(images), ..more }));
     assert!(!check(&SHAPE, &ChunkArguments { dh: shorter(dh), ..more }));
+    let short = Below { output: shorter(below.output), ..below };
+    assert!(!check(&SHAPE, &ChunkArguments { below: short, ..more }));
+    assert!(!check(&SHAPE, &ChunkArguments { below: Below { slope: -0.1, ..below }, ..more }));
     assert!(!check(&SHAPE, &ChunkArguments { planes: shorter(planes), ..more }));
     assert!(IqnLossBf16Small::chunks(&SHAPE, &head, &more).is_none(), "one kernel makes all gradients");
-    // Parts: at least one for each of the chunks, and no more than there are tiles.
+    // Parts: at least one for each block of two chunks, and no more than there are tiles.
     let shape = Shape { batch: 64, trunk: 130, quantiles: 32, ..SHAPE };
     let parts = [1, 6, 132].map(|most| IqnLossBf16GroupSmall::parts(&shape, most));
-    assert_eq!(parts, [1, 2, 16], "three chunks, 16 tiles of 4 samples");
+    assert_eq!(parts, [1, 3, 16], "three chunks for two blocks, 16 tiles of 4 samples");
 }
 
 #[test]

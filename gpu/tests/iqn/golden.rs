@@ -63,6 +63,8 @@ fn check(text: &str, actions: &'static [usize]) {
         slope: golden.number("leaky_slope") as f32,
         online: golden.head("target0"),
         h: golden.floats("h_next"),
+        below: golden.floats("h2"),
+        below_slope: golden.number("leaky_slope") as f32,
         taus: golden.floats("taus_target"),
         next: vec![0.0; dims.batch * branches * dims.targets],
         actions: golden.actions("actions", branches),
@@ -102,14 +104,13 @@ fn check(text: &str, actions: &'static [usize]) {
         assert!(error <= 1e-3, "gradient of {layer} off by {error}");
     }
 
-    // dh through the trunk's second layer: its gradients are sums over the batch of dh * lrelu'(h2) and h1.
-    let (h1, h2) = (golden.array("h1"), golden.array("h2"));
+    // dh, which has gone through lrelu'(h2), through the trunk's second layer: its gradients are sums over the batch.
+    let h1 = golden.array("h1");
     let (trunk, below) = (dims.trunk, golden.size("H1"));
     let (mut weight, mut bias) = (vec![0.0f64; trunk * below], vec![0.0f64; trunk]);
     for b in 0..dims.batch {
         for c in 0..trunk {
-            let slope = if h2[b * trunk + c] > 0.0 { 1.0 } else { f64::from(case.slope) };
-            let d = slope * f64::from(got.dh[b * trunk + c]);
+            let d = f64::from(got.dh[b * trunk + c]);
             bias[c] += d;
             for k in 0..below {
                 weight[c * below + k] += d * h1[b * below + k];

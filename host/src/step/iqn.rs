@@ -3,10 +3,10 @@
 //! trunk's gradient from d loss / d h2.
 
 use cuda_std::{Buf, Kernel};
-use gpu::kernels::bias_lrelu::LreluBackward;
 use gpu::kernels::halve::HalveLrelu;
 use gpu::kernels::iqn::{
-    self, Arithmetic, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments, PackKernel,
+    self, Arithmetic, Below, ChunkArguments, HeadBuffers, LossArguments, LossKernel, PackArguments,
+    PackKernel,
 };
 use gpu::kernels::iqn::{GATHER, SELECT, SELECT_AND_GATHER, TargetArguments, TargetKernel, TileSize};
 use gpu::kernels::iqn::{ReduceArguments, ReduceKernel, Shape};
@@ -48,7 +48,7 @@ pub struct IqnBuffers {
     pub greedy: Buf<u64>,
     /// Target network's quantiles of them `[B, D, N']`.
     pub next: Buf<f32>,
-    /// d loss / d h2', then with respect to h2's argument `[B, H2]`.
+    /// d loss / d (h2's argument), or where it has a copy in bf16 d loss / d h2' `[B, H2]`.
     pub d_h2: Buf<f32>,
     /// d loss / d (h1's argument) `[B, H1]`.
     pub d_h1: Buf<f32>,
@@ -307,15 +307,20 @@ pub fn loss<E: Exec>(
         discounts: b.batch.discounts,
         weights: b.loss_weights(shape),
         loss: parts.sample(shape, sample::IQN, 1),
+        below: Below {
+            output: b.online.h2.slice(0, rows),
+            // A copy is made with the activation's slope.
+            slope: if d_h2_copy(b, buffers).is_some() { 1.0 } else { shape.model.leaky_slope },
+        },
         dh: buffers.d_h2,
         planes: buffers.planes,
         images: buffers.images,
     };
-    let LossArguments { images, dh, planes, .. } = loss;
+    let LossArguments { images, below, dh, planes, .. } = loss;
     by_loss!(exec, shape, |K| {
         let s = kernel_shape(shape);
         let loss = LossArguments { blocks: most::<K>(), ..loss };
-        let behind = ChunkArguments { blocks: chunk_blocks::<K>(&s), images, dh, planes };
+        let behind = ChunkArguments { blocks: chunk_blocks::<K>(&s), images, below, dh, planes };
         exec.launch(Lane::IQN, &K::new(&s, &here, &loss))?;
         if let Some(chunks) = K::chunks(&s, &here, &behind) {
             exec.launch(Lane::IQN, &chunks)?;
@@ -355,7 +360,12 @@ pub fn head<E: Exec>(
     exec.launch(HEAD, &squares)
 }
 
-/// The trunk's gradient from d loss / d h2'.
+/// Where d loss / d h2' is copied in bf16, if it is.
+fn d_h2_copy(b: &StepBuffers, buffers: &IqnBuffers) -> Option<Buf<f32>> {
+    b.copies.as_ref().and_then(|copies| copies.of(buffers.d_h2))
+}
+
+/// The trunk's gradient from d loss / d h2', which has gone through h2's activation or goes there now.
 pub fn trunk<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
@@ -365,29 +375,16 @@ pub fn trunk<E: Exec>(
 ) -> Result<(), ExecError> {
     let (lane, rows, h1, h2) = (Lane::IQN, shape.batch, shape.model.trunk1, shape.model.trunk2);
     let (slope, stored2) = (shape.model.leaky_slope, b.online.h2.slice(0, rows * h2));
-    match b.copies.as_ref().and_then(|copies| copies.of(buffers.d_h2)) {
-        Some(copy) => exec.launch(
-            lane,
-            &HalveLrelu {
-                len: (rows * h2) as u32,
-                slope,
-                d: buffers.d_h2.into(),
-                h: stored2.into(),
-                to: copy.into(),
-            },
-        ),
-        None => exec.launch(
-            lane,
-            &LreluBackward {
-                rows: rows as u32,
-                cols: h2 as u32,
-                stride: h2 as u32,
-                slope,
-                h: stored2.into(),
-                d: buffers.d_h2.into(),
-            },
-        ),
-    }?;
+    if let Some(copy) = d_h2_copy(b, buffers) {
+        let halve = HalveLrelu {
+            len: (rows * h2) as u32,
+            slope,
+            d: buffers.d_h2.into(),
+            h: stored2.into(),
+            to: copy.into(),
+        };
+        exec.launch(lane, &halve)?;
+    }
     let (stored1, d_h1) = (View::new(b.online.h1, h1), View::new(buffers.d_h1, h1));
     let (d_h2, x) = (View::new(buffers.d_h2, h2), View::new(b.batch.x, shape.stride));
     let planes = Planes { data: parts.trunk_parts, first: 0, len: shape.trunk_len() };

@@ -100,7 +100,7 @@ fn chunks_by_warps<E: Arithmetic, S: Size>(
     sums: &Sums,
 ) {
     let plane = Plane::new::<S>(head.trunk, head.outputs);
-    let to = TrunkGradient { dh: loss.dh, unit: sums.unit };
+    let to = TrunkGradient { dh: loss.dh, below: loss.below, below_slope: loss.below_slope, unit: sums.unit };
     let hidden = Memory::<S>::hidden();
     // A sample's rows are one warp's: dh need not go through shared memory.
     let in_warp = split.pieces == 1 && split.rows == 16 * Embed::<S>::TM as u32;

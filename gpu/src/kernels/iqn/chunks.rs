@@ -1,13 +1,15 @@
 //! The second half of the head's backward pass where warpgroups multiply: all gradients that go through x.
 //!
 //! The loss kernel leaves du1 and the cosines of every tile in device memory as they lay in shared memory (an image, halves:
-//! of [B N, Hq] and of [B N, E]). Here a block has one chunk of the trunk's features, whose weights stay in shared memory and
-//! whose dWh and dWc stay in registers, and goes through every `parts`th tile: phi and x of the chunk again; dx = du1 Wh; dh =
-//! sum over a sample's rows of dx * phi; d phi = dx * h where phi is positive; dWc += d phi^T cos, dbc; dWh += du1^T x, and in
-//! the first chunk dbh. While a tile is worked on the next one's image is copied.
+//! of [B N, Hq] and of [B N, E]). Here a block goes through every `parts`th tile with the weights of its chunks of the trunk's
+//! features in shared memory and their gradients in registers. While a tile is worked on the next one's image is copied.
 //!
-//! In one kernel for all, a block's plane of gradients was read and written for every tile (at B = 16384, N = 32: 5.8 GB a
-//! step); the images are 80 KB for each 128 rows, and the blocks of all chunks read the same ones at the same time.
+//! All matrices are transposed: features are the rows of C, 64 for a warpgroup, and a tile's rows its columns, 64 at a time.
+//! phi' = relu(Wc cos' + bc) and dx' = Wh' du1' come from shared memory; x' = h phi' and d phi' = (dx' h where phi' is positive)
+//! are made in the registers where they are the operands of dWh' += x' du1 and dWc += d phi' cos. Neither is ever in memory,
+//! warpgroups never wait for each other but for the tile's copies, and a lane has two features, so that dh (a sum of dx phi over a sample's
+//! rows) needs four lanes and dbc none. Of the large size a warpgroup has no registers for both gradients: one makes dWh,
+//! another dWc and dh of the same features.
 //!
 //! A tile's products are added to the block's sums as f32 numbers, not by the tensor cores, whose sums are truncated.
 
@@ -15,15 +17,14 @@ use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
-use super::backward::d_phi;
-use super::forward::{Head, ready, row_samples, write_constants};
+use super::forward::{Head, ready, relu};
 use super::memory::Memory;
 use super::pack::Packed;
 use super::plane::Plane;
-use super::product::{Arithmetic, Fragments, RowSums, WithSums, ZERO};
-use super::size::{GradEmbed, GradHide, Part, Place, Size, Split, side_by_side};
-use super::tile::{AlongRows, Tile, opaque};
-use super::trunk::{TrunkGradient, store_products, store_warp_sums, sum_dh, sum_dh_of_warps};
+use super::product::ZERO;
+use super::size::{GradEmbed, GradHide, MAX_QUANTILES, Part, Place, Size, Split};
+use super::tile::{AlongK, AlongRows, Features, Order, Tile, opaque};
+use super::trunk::TrunkGradient;
 
 /// A tile's image in device memory, in words of four bytes.
 pub struct Image<S>(PhantomData<S>);
@@ -46,10 +47,120 @@ impl<S: Size> Image<S> {
     }
 }
 
+/// Where everything lies in a block's shared memory.
+struct Layout<S>(PhantomData<S>);
+
+/// Rows of a tile that a warpgroup works on at once.
+const ROWS: u32 = 64;
+/// Most pieces of 64 hidden units.
+const PIECES: usize = 4;
+
+/// Chunks of a block: of the small size each warpgroup has one, of the larger both have the same.
+pub const fn chunks_of_block<S: Size>() -> u32 {
+    if both::<S>() { S::THREADS / 128 } else { 1 }
+}
+
+/// Whether a warpgroup makes both gradients of its chunk: as registers allow.
+const fn both<S: Size>() -> bool {
+    S::HIDDEN <= 128
+}
+
+impl<S: Size> Layout<S> {
+    // In words of four bytes.
+    const COSINES: u32 = 2 * Memory::<S>::words(S::ROWS * S::HIDDEN);
+    const COS_WEIGHT: u32 = Self::COSINES + 2 * Memory::<S>::words(S::ROWS * S::COSINES);
+    const HID_WEIGHT: u32 =
+        Self::COS_WEIGHT + chunks_of_block::<S>() * Memory::<S>::words(S::CHUNK * S::COSINES);
+    const ONES: u32 = Self::HID_WEIGHT + chunks_of_block::<S>() * Memory::<S>::words(S::HIDDEN * S::CHUNK);
+    const TRUNK_ROWS: u32 = Memory::<S>::SAMPLES + 1;
+    const TRUNK: u32 = Self::ONES + Memory::<S>::words(8 * 64);
+    const SAMPLES: u32 = Self::TRUNK + 2 * chunks_of_block::<S>() * Self::TRUNK_ROWS * S::CHUNK;
+    const SUMS: u32 = Self::SAMPLES + S::ROWS;
+    /// Bytes of it.
+    #[cfg(not(target_arch = "nvptx64"))]
+    const BYTES: u32 = 4 * (Self::SUMS + chunks_of_block::<S>() * Memory::<S>::SAMPLES * S::CHUNK);
+
+    const fn tile(first: u32, rows: u32, width: u32) -> Tile {
+        Tile { start: 4 * first, rows, width, permuted: true, elements: S::ELEMENTS }
+    }
+
+    /// du1 of the block's tile number `n`.
+    fn hidden(n: u32) -> Tile {
+        Self::tile(n % 2 * Memory::<S>::words(S::ROWS * S::HIDDEN), S::ROWS, S::HIDDEN)
+    }
+
+    /// Its cosines.
+    fn cosines(n: u32) -> Tile {
+        Self::tile(Self::COSINES + n % 2 * Memory::<S>::words(S::ROWS * S::COSINES), S::ROWS, S::COSINES)
+    }
+
+    /// The cosine layer's weight of the block's chunk number `local` [chunk, cosines].
+    fn cos_weight(local: u32) -> Tile {
+        let words = Memory::<S>::words(S::CHUNK * S::COSINES);
+        Self::tile(Self::COS_WEIGHT + local * words, S::CHUNK, S::COSINES)
+    }
+
+    /// The hidden layer's [hidden, chunk].
+    fn hid_weight(local: u32) -> Tile {
+        let words = Memory::<S>::words(S::HIDDEN * S::CHUNK);
+        Self::tile(Self::HID_WEIGHT + local * words, S::HIDDEN, S::CHUNK)
+    }
+
+    /// Eight columns of ones [8, 64], by which rows are summed.
+    fn ones() -> Tile {
+        Self::tile(Self::ONES, 8, 64)
+    }
+
+    /// h of tile number `n` [samples + 1, chunk]. The row behind the tile's samples is zero: of rows without sample.
+    fn trunk(local: u32, n: u32) -> Tile {
+        let number = n % 2 * chunks_of_block::<S>() + local;
+        Tile {
+            start: 4 * (Self::TRUNK + number * Self::TRUNK_ROWS * S::CHUNK),
+            rows: Self::TRUNK_ROWS,
+            width: S::CHUNK,
+            permuted: false,
+            elements: super::tile::Elements::Single,
+        }
+    }
+
+    /// The sample of each row, counted from the tile's first.
+    fn samples() -> Shared<u32> {
+        shared::array(4 * Self::SAMPLES, S::ROWS)
+    }
+
+    /// Sums of dx phi of a chunk [samples, chunk], where samples end within sixteen rows.
+    fn sums(local: u32) -> Shared<f32> {
+        let len = Memory::<S>::SAMPLES * S::CHUNK;
+        shared::array(4 * (Self::SUMS + local * len), len)
+    }
+}
+
+/// Bytes of a block's shared memory.
+#[cfg(not(target_arch = "nvptx64"))]
+pub const fn bytes<S: Size>() -> u32 {
+    Layout::<S>::BYTES
+}
+
+/// A product of the size's halves with N octets of columns.
+struct Share<S, const N: usize, A, B>(PhantomData<(S, A, B)>);
+
+impl<S: Size, const N: usize, A: Order, B: Order> warpgroup::Product for Share<S, N, A, B> {
+    const HALVES: warpgroup::Halves = match S::ELEMENTS {
+        super::tile::Elements::Fp16 => warpgroup::Halves::Fp16,
+        _ => warpgroup::Halves::Bf16,
+    };
+    const OCTETS: usize = N;
+    const ACROSS_A: bool = !A::ALONG_K;
+    const ACROSS_B: bool = !B::ALONG_K;
+}
+
+/// Features by 64 of something else, a lane's part as in [`super::product::Fragments`].
+type Columns = [[f32; 4]; 8];
+
 /// What the kernel reads beside the head, and what it writes.
 #[derive(Clone, Copy)]
 pub struct Chunks {
-    /// Blocks of a chunk: the part p has the tiles p, p + parts, ...
+    /// Blocks of the same chunks: the part p has the tiles p, p + parts, ...
     pub parts: u32,
     /// N.
     pub quantiles: u32,
@@ -61,172 +172,441 @@ pub struct Chunks {
     pub planes: InOut<f32>,
 }
 
-/// One block's chunk and part.
+/// One block's chunks and part.
 #[inline(always)]
-pub fn run<E: Arithmetic, S: Size>(head: &Head, chunks: &Chunks) {
+pub fn run<S: Size>(head: &Head, chunks: &Chunks) {
     let split = Split::new::<S>(chunks.quantiles);
-    let samples = row_samples::<S>(&split);
-    write_constants::<S>(&split);
-    let count = head.chunks::<S>();
+    let count = head.chunks::<S>().div_ceil(chunks_of_block::<S>());
     let count = if count > 0 { count } else { 1 };
-    let (chunk, part) = (thread::block_idx() % count, thread::block_idx() / count);
-    let tiles = split.groups(head.batch);
-    // A sample's rows are several warps' whole rows.
-    let whole_warps = split.rows.is_multiple_of(16);
-    let second_half = opaque(thread::thread_idx()) >= GradHide::<S>::THREADS;
-    let block = Block { head, chunks, split, chunk };
+    let group = opaque(thread::warp()) / 4;
+    let (first, part) = (thread::block_idx() % count * chunks_of_block::<S>(), thread::block_idx() / count);
+    let local = if both::<S>() { group } else { 0 };
+    let block = Block { head, chunks, split, first, part, local, chunk: first + local };
+    block.write_constants::<S>();
     block.copy_weights::<S>();
-    block.copy_tile::<S>(part, 0);
-    block.copy_cosines::<S>(part, 0);
-    shared::copy_commit();
-    shared::copy_wait::<0>();
-    ready::<S>(); // the chunk's weights and the first tile are there
-    let (mut first, mut second) = (Sum::new(), Sum::new());
-    let (mut tile, mut n) = (part, 0);
-    while tile < tiles {
-        let place = Place::new::<S>(&split, head.batch, tile, 0);
-        let (next, beyond) = (tile + chunks.parts, n + 1);
-        block.copy_tile::<S>(next, beyond);
-        if Memory::<S>::COSINES_TWICE {
-            block.copy_cosines::<S>(next, beyond);
-        }
-        shared::copy_commit();
-        let (hidden, cosines) = (Memory::<S>::alternate_hidden(n), Memory::<S>::alternate_cosines(n));
-        let (trunk, x, d) = (Memory::<S>::trunk(n % 2), Memory::<S>::x(), Memory::<S>::d_phi());
-        let phi = head.embed_of_groups::<E, S>(cosines, trunk, &samples);
-        let dh = d_phi::<E, S>(&phi, hidden, trunk, &samples);
-        if whole_warps {
-            store_warp_sums::<S>(&dh);
-        }
-        ready::<S>(); // x, d phi and the warps' sums are there
-        if side_by_side::<S>() {
-            if second_half {
-                first.add::<E, GradEmbed<S>>(d, cosines, true);
-            } else {
-                first.add::<E, GradHide<S>>(hidden, x, chunk == 0);
-            }
-        } else {
-            second.add::<E, GradEmbed<S>>(d, cosines, true);
-            if whole_warps && !Memory::<S>::COSINES_TWICE {
-                thread::sync(); // the cosines have been read
-                block.copy_cosines::<S>(next, beyond);
-                shared::copy_commit();
-            }
-            first.add::<E, GradHide<S>>(hidden, x, chunk == 0);
-        }
-        if whole_warps {
-            sum_dh_of_warps::<S>(head, &chunks.to, &place, &split, chunk);
-        } else {
-            // The products need x's and d phi's place. Kept until now, they would take registers that others lack.
-            thread::sync(); // x and d phi have been read
-            let phi = head.embed_of_groups::<E, S>(cosines, trunk, &samples);
-            let dh = d_phi::<E, S>(&phi, hidden, trunk, &samples);
-            thread::sync(); // x and d phi have been written once more, the cosines have been read
-            if !Memory::<S>::COSINES_TWICE {
-                block.copy_cosines::<S>(next, beyond);
-                shared::copy_commit();
-            }
-            store_products::<S>(&dh);
-            thread::sync(); // dx * phi is there
-            sum_dh::<S>(head, &chunks.to, &place, &split, chunk, 0);
-        }
-        shared::copy_wait::<0>();
-        ready::<S>(); // the next tile is there; x, d phi and the sums have been read
-        (tile, n) = (next, beyond);
-    }
-    let plane = Plane::new::<S>(head.trunk, head.outputs);
-    let start = part * plane.len;
-    let hid_weight = start + plane.hid_weight + chunk * S::HIDDEN * S::CHUNK;
-    let cos_weight = start + plane.cos_weight + chunk * S::CHUNK * S::COSINES;
-    let (hid_bias, cos_bias) = (start + plane.hid_bias, start + plane.cos_bias + chunk * S::CHUNK);
-    if side_by_side::<S>() && second_half {
-        first.store::<E, GradEmbed<S>>(chunks, cos_weight, cos_bias, true);
+    if both::<S>() {
+        block.go_through::<S, true, true>();
+    } else if group == 0 {
+        block.go_through::<S, true, false>();
     } else {
-        first.store::<E, GradHide<S>>(chunks, hid_weight, hid_bias, chunk == 0);
-        if !side_by_side::<S>() {
-            second.store::<E, GradEmbed<S>>(chunks, cos_weight, cos_bias, true);
-        }
+        block.go_through::<S, false, true>();
     }
 }
 
-/// What a block copies.
+/// A block, or one of its warpgroups.
 struct Block<'a> {
     head: &'a Head,
     chunks: &'a Chunks,
     split: Split,
+    /// The block's first chunk.
+    first: u32,
+    part: u32,
+    /// The warpgroup's chunk of the block.
+    local: u32,
+    /// The same of the trunk; beyond the last one where they have no whole number of blocks.
     chunk: u32,
 }
 
+/// A warpgroup's gradients, a lane's part of them.
+struct Gradients {
+    /// dWh', [features, 64 hidden units] each.
+    hid_weight: [Columns; PIECES],
+    /// dbh of two units of each 64, in the first chunk.
+    hid_bias: [[f32; 2]; PIECES],
+    /// dWc [features, cosines].
+    cos_weight: Columns,
+    /// dbc of two features.
+    cos_bias: [f32; 2],
+}
+
+/// The sample that a warpgroup has come to, of samples with whole sixteens of rows.
+struct Sample {
+    /// Samples begun.
+    begun: u32,
+    /// Sixteens of rows that are left of the last one.
+    left: u32,
+    /// Its h, of two features.
+    h: [f32; 2],
+    /// Its sums of dx phi so far, of two features.
+    sums: [f32; 2],
+}
+
+/// One tile's buffers and place.
+struct Here {
+    hidden: Tile,
+    cosines: Tile,
+    trunk: Tile,
+    place: Place,
+}
+
+/// Two features of a warpgroup that a lane has: this one and the one eight further on.
+#[inline(always)]
+fn feature() -> u32 {
+    16 * (opaque(thread::warp()) % 4) + opaque(thread::lane()) % 32 / 4
+}
+
+/// A lane's pair of columns of an octet.
+#[inline(always)]
+fn pair_of_lane() -> u32 {
+    2 * (opaque(thread::lane()) % 4)
+}
+
 impl Block<'_> {
-    /// Starts copying the chunk's weights, and its bias to both places where h will be.
+    /// Ones, the rows of h for rows without sample, the rows' samples.
     #[inline(always)]
-    fn copy_weights<S: Size>(&self) {
-        let (cos, hid) = (Memory::<S>::cos_weight(), Memory::<S>::hid_weight());
-        let packed = Packed::new::<S>(self.head.trunk, self.head.outputs);
-        cos.copy::<S>(&self.head.packed, self.chunk * cos.words());
-        hid.copy::<S>(&self.head.packed, packed.hid_weight + self.chunk * hid.words());
-        self.head.copy_bias::<S>(self.chunk, 0);
-        self.head.copy_bias::<S>(self.chunk, 1);
+    fn write_constants<S: Size>(&self) {
+        let index = thread::thread_idx();
+        let ones = shared::array::<u32>(4 * Layout::<S>::ONES, Memory::<S>::words(8 * 64));
+        if index < Memory::<S>::words(8 * 64) {
+            ones.set(index, S::ELEMENTS.ones());
+        }
+        let quads = S::CHUNK / 4;
+        if index < 2 * chunks_of_block::<S>() * quads {
+            let (number, quad) = (index / quads, index % quads);
+            let odd = number / chunks_of_block::<S>();
+            Layout::<S>::trunk(number % chunks_of_block::<S>(), odd).set4(self.split.samples, quad, [0.0; 4]);
+        }
+        const { assert!(S::THREADS >= S::ROWS && S::THREADS >= 8 * 64 / 2) };
+        if index < S::ROWS {
+            Layout::<S>::samples().set(index, self.split.sample(index));
+        }
     }
 
-    /// Starts copying du1 and h of a tile, if there is such a one, as the block's number `n`.
+    /// Starts copying the chunks' weights.
+    #[inline(always)]
+    fn copy_weights<S: Size>(&self) {
+        let packed = Packed::new::<S>(self.head.trunk, self.head.outputs);
+        let mut local = 0;
+        while local < chunks_of_block::<S>() {
+            let chunk = self.first + local;
+            if chunk < self.head.chunks::<S>() {
+                let (cos, hid) = (Layout::<S>::cos_weight(local), Layout::<S>::hid_weight(local));
+                cos.copy::<S>(&self.head.packed, chunk * cos.words());
+                hid.copy::<S>(&self.head.packed, packed.hid_weight + chunk * hid.words());
+            }
+            local += 1;
+        }
+    }
+
+    /// Starts copying a tile's image and h, if there is such a one, as the block's number `n`; closes the group of copies.
     #[inline(always)]
     fn copy_tile<S: Size>(&self, tile: u32, n: u32) {
         if tile < self.split.groups(self.head.batch) {
             let place = Place::new::<S>(&self.split, self.head.batch, tile, 0);
-            Memory::<S>::alternate_hidden(n).copy::<S>(&self.chunks.images, Image::<S>::hidden(tile));
-            self.head.copy_features::<S>(Memory::<S>::trunk(n % 2), &place, &self.split, self.chunk);
+            Layout::<S>::hidden(n).copy::<S>(&self.chunks.images, Image::<S>::hidden(tile));
+            Layout::<S>::cosines(n).copy::<S>(&self.chunks.images, Image::<S>::cosines(tile));
+            let mut local = 0;
+            while local < chunks_of_block::<S>() {
+                let h = Features {
+                    h: self.head.h,
+                    trunk: self.head.trunk,
+                    batch: self.head.batch,
+                    row: place.first,
+                    column: (self.first + local) * S::CHUNK,
+                    vectors: self.head.vectors,
+                };
+                h.copy::<S>(Layout::<S>::trunk(local, n), self.split.samples);
+                local += 1;
+            }
+        }
+        shared::copy_commit();
+    }
+
+    /// All of the part's tiles: dWh if `HIDE`, dWc and dh if `EMBED`.
+    #[inline(always)]
+    fn go_through<S: Size, const HIDE: bool, const EMBED: bool>(&self) {
+        let tiles = self.split.groups(self.head.batch);
+        let mut gradients = Gradients {
+            hid_weight: [[[0.0; 4]; 8]; PIECES],
+            hid_bias: [[0.0; 2]; PIECES],
+            cos_weight: [[0.0; 4]; 8],
+            cos_bias: [0.0; 2],
+        };
+        let exists = self.chunk < self.head.chunks::<S>();
+        let bias = [0, 8].map(|further| {
+            let at = self.chunk * S::CHUNK + feature() + further;
+            if at < self.head.trunk { self.head.cos_bias.get(at) } else { 0.0 }
+        });
+        let whole = self.split.rows.is_multiple_of(16);
+        self.copy_tile::<S>(self.part, 0);
+        let (mut tile, mut n) = (self.part, 0);
+        while tile < tiles {
+            shared::copy_wait::<0>();
+            ready::<S>(); // the tile is there (at first the weights and constants too), the one before has been read
+            self.copy_tile::<S>(tile + self.chunks.parts, n + 1);
+            if exists {
+                let here = Here {
+                    hidden: Layout::<S>::hidden(n),
+                    cosines: Layout::<S>::cosines(n),
+                    trunk: Layout::<S>::trunk(self.local, n),
+                    place: Place::new::<S>(&self.split, self.head.batch, tile, 0),
+                };
+                let mut sample = Sample { begun: 0, left: 0, h: [0.0; 2], sums: [0.0; 2] };
+                let mut row = 0;
+                while row < S::ROWS {
+                    if whole {
+                        self.rows::<S, HIDE, EMBED, true>(&here, row, bias, &mut sample, &mut gradients);
+                    } else {
+                        self.rows::<S, HIDE, EMBED, false>(&here, row, bias, &mut sample, &mut gradients);
+                    }
+                    row += ROWS;
+                }
+                if EMBED && whole {
+                    self.end_sample::<S>(&here, &sample);
+                }
+                if HIDE && self.chunk == 0 {
+                    sum_hidden::<S>(here.hidden, &mut gradients.hid_bias);
+                }
+            }
+            (tile, n) = (tile + self.chunks.parts, n + 1);
+        }
+        if exists {
+            self.store::<S, HIDE, EMBED>(&gradients);
         }
     }
 
-    /// The same of its cosines.
+    /// 64 rows of a tile, from `row` on.
     #[inline(always)]
-    fn copy_cosines<S: Size>(&self, tile: u32, n: u32) {
-        if tile < self.split.groups(self.head.batch) {
-            Memory::<S>::alternate_cosines(n).copy::<S>(&self.chunks.images, Image::<S>::cosines(tile));
+    fn rows<S: Size, const HIDE: bool, const EMBED: bool, const WHOLE: bool>(
+        &self,
+        here: &Here,
+        row: u32,
+        bias: [f32; 2],
+        sample: &mut Sample,
+        gradients: &mut Gradients,
+    ) {
+        let octet = row / 8;
+        let mut phi = ZERO;
+        unroll8!(j < 8 => {
+            phi[j] = [bias[0], bias[0], bias[1], bias[1]];
+        });
+        let (weight, _) = Layout::<S>::cos_weight(self.local).operand::<AlongK>(0);
+        let (cosines, _) = here.cosines.operand::<AlongK>(octet);
+        warpgroup::multiply::<Share<S, 8, AlongK, AlongK>, 4>(weight, cosines, &mut phi);
+        let mut dx = ZERO;
+        if EMBED {
+            let (mut weight, weight_step) = Layout::<S>::hid_weight(self.local).operand::<AlongRows>(0);
+            let (mut hidden, hidden_step) = here.hidden.operand::<AlongK>(octet);
+            unroll4!(_piece < (S::HIDDEN / 64) as usize => {
+                warpgroup::multiply::<Share<S, 8, AlongRows, AlongK>, 4>(weight, hidden, &mut dx);
+                weight = weight.advance(weight_step);
+                hidden = hidden.advance(hidden_step);
+            });
+        }
+        let (mut x, mut d) = ([[0; 4]; 4], [[0; 4]; 4]);
+        unroll4!(q < 4 => {
+            if WHOLE {
+                if sample.left == 0 {
+                    if EMBED {
+                        self.end_sample::<S>(here, sample);
+                    }
+                    self.begin_sample::<S>(here, sample);
+                }
+                sample.left -= 1;
+            }
+            unroll4!(high < 2 => {
+                let j = 2 * q + high;
+                let h = if WHOLE {
+                    [sample.h[0], sample.h[0], sample.h[1], sample.h[1]]
+                } else {
+                    self.h_of_columns::<S>(here, row + 8 * j as u32)
+                };
+                let (p, v) = (phi[j].map(relu), dx[j]);
+                let pair = |a: [f32; 2]| S::ELEMENTS.pair(a[0], a[1]);
+                if HIDE {
+                    x[q][2 * high] = pair([h[0] * p[0], h[1] * p[1]]);
+                    x[q][2 * high + 1] = pair([h[2] * p[2], h[3] * p[3]]);
+                }
+                if EMBED {
+                    let d_phi = |e: usize| if p[e] > 0.0 { v[e] * h[e] } else { 0.0 };
+                    d[q][2 * high] = pair([d_phi(0), d_phi(1)]);
+                    d[q][2 * high + 1] = pair([d_phi(2), d_phi(3)]);
+                    if WHOLE {
+                        let add = |sum: f32, e: usize| math::fma(v[e + 1], p[e + 1], math::fma(v[e], p[e], sum));
+                        sample.sums = [add(sample.sums[0], 0), add(sample.sums[1], 2)];
+                    } else {
+                        dx[j] = [v[0] * p[0], v[1] * p[1], v[2] * p[2], v[3] * p[3]];
+                    }
+                }
+            });
+        });
+        if EMBED && !WHOLE {
+            self.sum_dh::<S>(here, row, &dx);
+        }
+        if HIDE {
+            unroll4!(piece < (S::HIDDEN / 64) as usize => {
+                let hidden = across(here.hidden, 8 * piece as u32, row);
+                let mut c = ZERO;
+                warpgroup::multiply_rows::<Share<S, 8, AlongK, AlongRows>>(&x, hidden, &mut c);
+                add(&mut gradients.hid_weight[piece], &c);
+            });
+        }
+        if EMBED {
+            let cosines = across(here.cosines, 0, row);
+            let mut c = ZERO;
+            warpgroup::multiply_rows::<Share<S, 8, AlongK, AlongRows>>(&d, cosines, &mut c);
+            add(&mut gradients.cos_weight, &c);
+            let mut c = ZERO;
+            let (ones, _) = Layout::<S>::ones().operand::<AlongK>(0);
+            warpgroup::multiply_rows::<Share<S, 1, AlongK, AlongK>>(&d, ones, &mut c);
+            gradients.cos_bias = [gradients.cos_bias[0] + c[0][0], gradients.cos_bias[1] + c[0][2]];
+        }
+    }
+
+    /// h of a lane's features and of its pair of rows from `row` on, in the order of C's elements.
+    #[inline(always)]
+    fn h_of_columns<S: Size>(&self, here: &Here, row: u32) -> [f32; 4] {
+        let [first, second] = Layout::<S>::samples().get2(row + pair_of_lane());
+        let h = |sample: u32, further: u32| here.trunk.get(sample, feature() + further);
+        [h(first, 0), h(second, 0), h(first, 8), h(second, 8)]
+    }
+
+    /// Goes on to the next sample: its h.
+    #[inline(always)]
+    fn begin_sample<S: Size>(&self, here: &Here, sample: &mut Sample) {
+        let rows = self.split.samples;
+        let row = if sample.begun < rows { sample.begun } else { rows };
+        let h = [here.trunk.get(row, feature()), here.trunk.get(row, feature() + 8)];
+        let left = self.split.rows / 16;
+        *sample =
+            Sample { begun: sample.begun + 1, left: if left > 0 { left } else { 1 }, h, sums: [0.0; 2] };
+    }
+
+    /// Writes dh of the last sample begun, if there is one.
+    #[inline(always)]
+    fn end_sample<S: Size>(&self, here: &Here, sample: &Sample) {
+        if sample.begun > 0 {
+            self.write_dh::<S>(here, sample.begun - 1, over_lanes(sample.sums));
+        }
+    }
+
+    /// Writes dh of a sample from the sums of two features, which the lanes that share them all have.
+    #[inline(always)]
+    fn write_dh<S: Size>(&self, here: &Here, sample: u32, sums: [f32; 2]) {
+        let which = thread::lane() % 4;
+        let feature = self.chunk * S::CHUNK + feature() + 8 * which;
+        if which < 2 && sample < here.place.samples && feature < self.head.trunk {
+            let at = (here.place.first + sample) * self.head.trunk + feature;
+            let sum = if which == 0 { sums[0] } else { sums[1] };
+            self.chunks.to.dh.set(at, self.chunks.to.through::<S>(sum, at));
+        }
+    }
+
+    /// dh of the samples that 64 rows from `row` on belong to, from dx phi. A sample's rows before these are in its sum in shared
+    /// memory, which is the lane's alone.
+    #[inline(always)]
+    fn sum_dh<S: Size>(&self, here: &Here, row: u32, products: &[[f32; 4]; 16]) {
+        let samples = Layout::<S>::samples();
+        let sums = Layout::<S>::sums(self.local);
+        let last = samples.get(row + ROWS - 1);
+        let mut sample = samples.get(row);
+        while sample <= last && sample < here.place.samples {
+            let mut sum = [0.0f32; 2];
+            unroll8!(j < 8 => {
+                let of = samples.get2(row + 8 * j as u32 + pair_of_lane());
+                let p = products[j];
+                unroll4!(e < 2 => {
+                    if of[e] == sample {
+                        sum = [sum[0] + p[e], sum[1] + p[2 + e]];
+                    }
+                });
+            });
+            let mut sum = over_lanes(sum);
+            let which = thread::lane() % 4;
+            let at = sample * S::CHUNK + feature() + 8 * (which % 2);
+            if which < 2 && sample * self.split.rows < row {
+                let before = sums.get(at);
+                sum = [before + sum[0], before + sum[1]];
+            }
+            if (sample + 1) * self.split.rows <= row + ROWS {
+                self.write_dh::<S>(here, sample, sum);
+            } else if which < 2 {
+                sums.set(at, if which == 0 { sum[0] } else { sum[1] });
+            }
+            sample += 1;
+        }
+    }
+
+    /// Writes the gradients to the part's plane.
+    #[inline(always)]
+    fn store<S: Size, const HIDE: bool, const EMBED: bool>(&self, gradients: &Gradients) {
+        let plane = Plane::new::<S>(self.head.trunk, self.head.outputs);
+        let (planes, start) = (self.chunks.planes, self.part * plane.len);
+        let out = |value: f32| if S::SCALED { value * self.chunks.to.unit } else { value };
+        let of_thread = 4 * (thread::thread_idx() % 128);
+        if HIDE {
+            let at = start + plane.hid_weight + self.chunk * S::HIDDEN * S::CHUNK + of_thread;
+            unroll4!(piece < (S::HIDDEN / 64) as usize => {
+                unroll8!(j < 8 => {
+                    let n = (8 * piece + j) as u32;
+                    planes.set4(at + 4 * GradHide::<S>::THREADS * n, gradients.hid_weight[piece][j].map(out));
+                });
+                if self.chunk == 0 && thread::lane().is_multiple_of(4) {
+                    let at = start + plane.hid_bias + 64 * piece as u32 + feature();
+                    planes.set(at, out(gradients.hid_bias[piece][0]));
+                    planes.set(at + 8, out(gradients.hid_bias[piece][1]));
+                }
+            });
+        }
+        if EMBED {
+            let at = start + plane.cos_weight + self.chunk * S::CHUNK * S::COSINES + of_thread;
+            unroll8!(j < 8 => {
+                planes.set4(at + 4 * GradEmbed::<S>::THREADS * j as u32, gradients.cos_weight[j].map(out));
+            });
+            if thread::lane().is_multiple_of(4) {
+                let at = start + plane.cos_bias + self.chunk * S::CHUNK + feature();
+                planes.set(at, out(gradients.cos_bias[0]));
+                planes.set(at + 8, out(gradients.cos_bias[1]));
+            }
         }
     }
 }
 
-/// A lane's part of a gradient, and of its bias's.
-struct Sum {
-    weight: Fragments,
-    bias: RowSums,
+/// B stored across the summed index, which are rows of the tile from `row` on, from octet `first` of its columns on.
+#[inline(always)]
+fn across(tile: Tile, first: u32, row: u32) -> warpgroup::Operand {
+    let (operand, step) = tile.operand::<AlongRows>(first);
+    operand.advance(row / ROWS * step)
 }
 
-impl Sum {
-    #[inline(always)]
-    fn new() -> Sum {
-        Sum { weight: ZERO, bias: [0.0; 8] }
-    }
+/// Adds 64 columns of a product.
+#[inline(always)]
+fn add(to: &mut Columns, c: &[[f32; 4]; 16]) {
+    unroll8!(j < 8 => {
+        unroll4!(e < 4 => {
+            to[j][e] += c[j][e];
+        });
+    });
+}
 
-    /// Adds A B, of [k, rows of C] and [k, columns of C], and if `bias` says so the sums of A over k.
-    #[inline(always)]
-    fn add<E: Arithmetic, P: Part>(&mut self, a: Tile, b: Tile, bias: bool) {
+/// Sums over the four lanes that have the same features.
+#[inline(always)]
+fn over_lanes(sums: [f32; 2]) -> [f32; 2] {
+    sums.map(|sum| {
+        let pair = sum + warp::shfl_xor(sum, 1);
+        pair + warp::shfl_xor(pair, 2)
+    })
+}
+
+/// Adds the sums of du1 over a tile's rows.
+#[inline(always)]
+fn sum_hidden<S: Size>(hidden: Tile, to: &mut [[f32; 2]; PIECES]) {
+    let (ones, _) = Layout::<S>::ones().operand::<AlongK>(0);
+    unroll4!(piece < (S::HIDDEN / 64) as usize => {
         let mut c = ZERO;
-        let sum = bias && P::corner().1 == 0;
-        E::multiply::<P, AlongRows, AlongRows, WithSums>(a, b, a.rows, &mut c, sum, &mut self.bias);
-        unroll_fragments!(P, n => {
-            unroll4!(e < 4 => {
-                self.weight[n][e] += c[n][e];
-            });
-        });
-    }
-
-    /// Writes both to the part's plane, from `weight` and `bias` on.
-    #[inline(always)]
-    fn store<E: Arithmetic, P: Part>(&self, chunks: &Chunks, weight: u32, bias: u32, with_bias: bool) {
-        let out = |value: f32| if E::SCALED { value * chunks.to.unit } else { value };
-        let at = weight + 4 * (opaque(thread::thread_idx()) - P::FIRST);
-        unroll_fragments!(P, n => {
-            let c = self.weight[n];
-            chunks.planes.set4(at + 4 * P::THREADS * n as u32, [out(c[0]), out(c[1]), out(c[2]), out(c[3])]);
-        });
-        if with_bias && P::corner().1 == 0 && thread::lane().is_multiple_of(4) {
-            let row = P::corner().0 + thread::lane() / 4;
-            unroll4!(i < 2 => {
-                chunks.planes.set(bias + row + 8 * i as u32, out(self.bias[i]));
-            });
+        let mut row = 0;
+        while row < S::ROWS {
+            let hidden = across(hidden, 8 * piece as u32, row);
+            warpgroup::multiply::<Share<S, 1, AlongRows, AlongK>, 4>(hidden, ones, &mut c);
+            row += ROWS;
         }
-    }
+        to[piece] = [to[piece][0] + c[0][0], to[piece][1] + c[0][2]];
+    });
 }
+
+const _: () = {
+    // A sample's rows are in one tile, so that it has ended with it.
+    assert!(
+        super::size::ChunkSmall::ROWS >= MAX_QUANTILES && super::size::ChunkMedium::ROWS >= MAX_QUANTILES
+    );
+};

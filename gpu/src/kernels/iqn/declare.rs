@@ -163,9 +163,10 @@ macro_rules! loss_kernels {
         $($name:ident $launch:ident $arithmetic:ident $size:ident $tile:ident $pack:ident $reduce:ident
             $(chunks $chunks:ident $chunk_size:ident only $only:literal)?;)*
     ) => { $(
-        /// Loss of each sample [B] (not weighted), its weighted mean's gradient with respect to h [B, H2], and the
-        /// blocks' parts of the parameters' gradients, `blocks` planes of [`TileSize::plane`] floats; see the module. Of
-        /// warpgroups the output layer's gradients alone, and `images` for [`LossKernel::chunks`], which makes the others.
+        /// Loss of each sample [B] (not weighted), its weighted mean's gradient `dh` [B, H2], and the
+        /// blocks' parts of the parameters' gradients, `blocks` planes of [`TileSize::plane`] floats; see the module. `dh`
+        /// is taken through the trunk's activation: the gradient with respect to h, times `below_slope` where `below`
+        /// [B, H2] is not positive. Of warpgroups the output layer's gradients alone, and `images` for [`LossKernel::chunks`], which makes the others.
         ///
         /// `next` [B, D, N'] are the greedy actions' quantiles, `actions` [B] one byte a branch, `discounts` gamma^m (1 -
         /// terminated). With `draw` = 1 tau is drawn (stream `IqnTau`, index sample * N + i) and written to `taus`
@@ -206,6 +207,8 @@ macro_rules! loss_kernels {
                 weights.len() >= batch as usize,
                 loss.len() >= batch as usize,
                 dh.len() >= (batch as usize) * (trunk as usize),
+                below.len() >= (batch as usize) * (trunk as usize),
+                below_slope >= 0.0 && below_slope <= 1.0,
                 (blocks as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
                 planes.len() as u64 >= (blocks as u64) * launch::plane::<$size>(trunk, outputs),
                 launch::aligned(planes.buf()),
@@ -243,6 +246,8 @@ macro_rules! loss_kernels {
             discounts: In<f32>,
             weights: In<f32>,
             loss: InOut<f32>,
+            below_slope: f32,
+            below: In<f32>,
             dh: InOut<f32>,
             planes: InOut<f32>,
             images: Out<f32>,
@@ -254,8 +259,8 @@ macro_rules! loss_kernels {
             let step = clock_words.get(clock::STEP);
             let taus = Taus { taus, draw: draw != 0, seed, step, stream: philox::Stream::IqnTau };
             let loss = Loss {
-                blocks, branches, sizes, quantiles, targets, kappa, next, actions, rewards, discounts, weights, loss, dh, planes,
-                images,
+                blocks, branches, sizes, quantiles, targets, kappa, next, actions, rewards, discounts, weights, loss, dh, below,
+                below_slope, planes, images,
             };
             loss::run::<$arithmetic, $size>(&head, &taus, &loss);
         }
@@ -307,6 +312,8 @@ macro_rules! loss_kernels {
                     discounts: more.discounts.into(),
                     weights: more.weights.into(),
                     loss: more.loss.into(),
+                    below_slope: more.below.slope,
+                    below: more.below.output.into(),
                     dh: more.dh.into(),
                     planes: more.planes.into(),
                     images: more.images.into(),
@@ -349,6 +356,8 @@ macro_rules! loss_kernels {
                 hid_bias: head.hid_bias.into(),
                 out_bias: head.out_bias.into(),
                 images: more.images.into(),
+                below_slope: more.below.slope,
+                below: more.below.output.into(),
                 dh: more.dh.into(),
                 planes: more.planes.into(),
             })
@@ -357,16 +366,17 @@ macro_rules! loss_kernels {
 }
 
 macro_rules! chunk_kernels {
-    ($($name:ident $arithmetic:ident $size:ident only $only:literal;)*) => { $(
-        /// What a loss kernel of warpgroups leaves: the gradient with respect to h [B, H2], and the parts of those of the
-        /// cosine and the hidden layer, `parts` planes; see `chunks`. The `images` are the loss kernel's.
+    ($($name:ident $size:ident only $only:literal;)*) => { $(
+        /// What a loss kernel of warpgroups leaves: `dh` [B, H2], and the parts of the gradients of the
+        /// cosine and the hidden layer, `parts` planes; see `chunks`. The `images` are the loss kernel's; `dh`, `below` and
+        /// `below_slope` as there.
         #[kernel(
             block = $size::THREADS,
-            grid = parts * trunk.div_ceil($size::CHUNK),
-            shared = Memory::<$size>::BYTES,
+            grid = parts * launch::block_chunks::<$size>(trunk),
+            shared = chunks::bytes::<$size>(),
             barriers = 10,
-            shuffles = launch::chunk_shuffles::<$size>(),
-            mmas = launch::chunk_mmas::<$arithmetic, $size>(),
+            shuffles = launch::chunk_shuffles(),
+            mmas = launch::chunk_mmas::<$size>(),
             only = $only,
             requires(
                 launch::head_fits::<$size>(
@@ -381,6 +391,8 @@ macro_rules! chunk_kernels {
                 parts >= 1,
                 parts <= launch::groups::<$size>(batch, quantiles),
                 dh.len() >= (batch as usize) * (trunk as usize),
+                below.len() >= (batch as usize) * (trunk as usize),
+                below_slope >= 0.0 && below_slope <= 1.0,
                 (parts as u64) * launch::plane::<$size>(trunk, outputs) <= 0xffff_ffff,
                 planes.len() as u64 >= (parts as u64) * launch::plane::<$size>(trunk, outputs),
                 launch::aligned(planes.buf()),
@@ -405,6 +417,8 @@ macro_rules! chunk_kernels {
             hid_bias: In<f32>,
             out_bias: In<f32>,
             images: In<f32>,
+            below_slope: f32,
+            below: In<f32>,
             dh: InOut<f32>,
             planes: InOut<f32>,
         ) {
@@ -413,8 +427,8 @@ macro_rules! chunk_kernels {
                 batch, trunk, cosines, hidden, outputs, slope: 1.0, vectors: vectors != 0,
                 h, packed, cos_bias, hid_bias, out_bias,
             };
-            let to = trunk::TrunkGradient { dh, unit: loss::unit(batch, branches) };
-            chunks::run::<$arithmetic, $size>(&head, &chunks::Chunks { parts, quantiles, images, to, planes });
+            let to = trunk::TrunkGradient { dh, below, below_slope, unit: loss::unit(batch, branches) };
+            chunks::run::<$size>(&head, &chunks::Chunks { parts, quantiles, images, to, planes });
         }
     )* };
 }

@@ -2,7 +2,7 @@
 
 use cuda_std::{Buf, Kernel};
 
-use super::chunks::Image;
+use super::chunks::{self, Image, chunks_of_block};
 use super::memory::Memory;
 use super::pack::{self, Packed};
 use super::plane::Plane;
@@ -177,6 +177,15 @@ pub struct TargetArguments {
     pub next: Buf<f32>,
 }
 
+/// The activation that the trunk's last layer ends with, through which dh is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Below {
+    /// What it gave [B, H2].
+    pub output: Buf<f32>,
+    /// Its negative slope, 0 to 1; with 1 dh is the gradient with respect to h itself.
+    pub slope: f32,
+}
+
 /// The rest of a loss kernel's arguments; see there.
 #[derive(Clone, Copy, Debug)]
 pub struct LossArguments {
@@ -204,6 +213,8 @@ pub struct LossArguments {
     pub weights: Buf<f32>,
     /// [B].
     pub loss: Buf<f32>,
+    /// The activation below h.
+    pub below: Below,
     /// [B, H2].
     pub dh: Buf<f32>,
     /// [blocks, plane].
@@ -219,6 +230,8 @@ pub struct ChunkArguments {
     pub blocks: u32,
     /// [`LossKernel::images`] words.
     pub images: Buf<f32>,
+    /// The activation below h.
+    pub below: Below,
     /// [B, H2].
     pub dh: Buf<f32>,
     /// [parts, plane].
@@ -297,9 +310,14 @@ pub fn blocks<S: Size>(batch: u32, quantiles: u32, most: u32) -> u32 {
     groups::<S>(batch, quantiles).min(most)
 }
 
+/// Blocks that take all chunks of the trunk.
+pub fn block_chunks<S: Size>(trunk: u32) -> u32 {
+    trunk.div_ceil(S::CHUNK).div_ceil(chunks_of_block::<S>())
+}
+
 /// Parts of each chunk of the trunk, if all of them may have up to `most` blocks: none is without tiles.
 pub fn parts<S: Size>(shape: &Shape, most: u32) -> u32 {
-    let each = most / shape.trunk.div_ceil(S::CHUNK).max(1);
+    let each = most / block_chunks::<S>(shape.trunk).max(1);
     groups::<S>(shape.batch, shape.quantiles).min(each.max(1))
 }
 
@@ -413,16 +431,16 @@ pub const fn loss_mmas<E: product::Arithmetic, S: Size>() -> u32 {
         + mmas::<E, GradEmbed<S>>(S::ROWS)
 }
 
-/// Most tensor-core instructions of a chunks' kernel: phi and dx stand there twice.
-pub const fn chunk_mmas<E: product::Arithmetic, S: Size>() -> u32 {
-    2 * (mmas::<E, Embed<S>>(S::COSINES) + mmas::<E, Embed<S>>(S::HIDDEN))
-        + mmas::<E, GradHide<S>>(S::ROWS)
-        + mmas::<E, GradEmbed<S>>(S::ROWS)
+/// Most tensor-core instructions of a chunks' kernel: for whole sixteens of rows a sample and for others, each of 64 rows
+/// phi and dWc with its bias, dx and dWh; and dbh. Four products, a fence before them and two instructions to wait.
+pub const fn chunk_mmas<S: Size>() -> u32 {
+    let pieces = S::HIDDEN / 64;
+    (2 * (2 + 2 + 2 * pieces) + 2 * pieces) * (4 + 3)
 }
 
-/// Most shuffles of a chunks' kernel: dh.
-pub const fn chunk_shuffles<S: Size>() -> u32 {
-    3 * 2 * Embed::<S>::TN as u32
+/// Most shuffles of a chunks' kernel: dh, at each end of a sample.
+pub const fn chunk_shuffles() -> u32 {
+    4 * (4 + 1 + 1)
 }
 
 /// Most shuffles of a loss kernel: the samples' losses, the biases' gradients and dh.
@@ -443,6 +461,6 @@ const _: () = {
     // Two blocks of these share a multiprocessor, which keeps a kilobyte for each.
     assert!(Memory::<GroupSmall>::BYTES <= 113 * 1024);
     assert!(Memory::<GroupMedium>::BYTES <= 227 * 1024);
-    assert!(Memory::<ChunkSmall>::BYTES <= 227 * 1024);
-    assert!(Memory::<ChunkMedium>::BYTES <= 227 * 1024);
+    assert!(chunks::bytes::<ChunkSmall>() <= 227 * 1024);
+    assert!(chunks::bytes::<ChunkMedium>() <= 227 * 1024);
 };

@@ -41,8 +41,12 @@ pub struct Loss {
     pub weights: In<f32>,
     /// Loss of each sample [B].
     pub loss: InOut<f32>,
-    /// Gradient with respect to h [B, H2].
+    /// Gradient with respect to h's argument [B, H2].
     pub dh: InOut<f32>,
+    /// What the trunk's last activation gave [B, H2].
+    pub below: In<f32>,
+    /// Its negative slope.
+    pub below_slope: f32,
     /// Parts of the parameters' gradients, one plane a block.
     pub planes: InOut<f32>,
     /// Of warpgroups, what `chunks` reads of each tile.

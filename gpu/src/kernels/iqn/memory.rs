@@ -6,9 +6,8 @@ use cuda_std::prelude::*;
 
 use super::group::x_in_registers;
 use super::size::{
-    ChunkMedium, ChunkSmall, Fp16ChunkMedium, Fp16ChunkSmall, Fp16Medium, Fp16Small, GroupMedium, GroupSmall,
-    HalfLarge, HalfMedium, HalfSmall, Large, MAX_BRANCHES, MAX_OUTPUTS, MAX_QUANTILES, Medium, OUTPUTS, Size,
-    Small,
+    Fp16Medium, Fp16Small, GroupMedium, GroupSmall, HalfLarge, HalfMedium, HalfSmall, Large, MAX_BRANCHES,
+    MAX_OUTPUTS, MAX_QUANTILES, Medium, OUTPUTS, Size, Small,
 };
 use super::tile::{Elements, Tile};
 
@@ -41,14 +40,9 @@ impl<S: Size> Memory<S> {
     } else {
         max(Self::words(S::ROWS * S::CHUNK), Self::words(S::CHUNK * S::COSINES + S::HIDDEN * S::CHUNK))
     };
-    /// Of chunks there are two tiles of du1, and of the cosines if there is room.
-    const HIDDEN_TILES: u32 = if S::CHUNKS { 2 } else { 1 };
-    /// Whether there is a second tile of cosines.
-    pub const COSINES_TWICE: bool = S::CHUNKS && S::HIDDEN <= 128;
     const HIDDEN: u32 = 0;
-    const COSINES: u32 = Self::HIDDEN + Self::HIDDEN_TILES * Self::words(S::ROWS * S::HIDDEN);
-    const BEHIND_COSINES: u32 =
-        Self::COSINES + if Self::COSINES_TWICE { 2 } else { 1 } * Self::words(S::ROWS * S::COSINES);
+    const COSINES: u32 = Self::HIDDEN + Self::words(S::ROWS * S::HIDDEN);
+    const BEHIND_COSINES: u32 = Self::COSINES + Self::words(S::ROWS * S::COSINES);
     const D: u32 = Self::BEHIND_COSINES + if Self::X_BESIDE { Self::X_WORDS } else { 0 };
     const COS_WEIGHT: u32 = Self::D + Self::D_WORDS;
     const X: u32 = if Self::X_BESIDE { Self::BEHIND_COSINES } else { Self::COS_WEIGHT };
@@ -59,12 +53,12 @@ impl<S: Size> Memory<S> {
         if Self::X_BESIDE { Self::HID_WEIGHT } else { Self::ONES - Self::words(OUTPUTS * S::HIDDEN) };
     const TRUNK: u32 = Self::ONES + if S::GROUPS { Self::words(8 * 64) } else { 0 };
     const ITEMS: u32 = Self::TRUNK + 2 * Self::TRUNK_ROWS * S::CHUNK;
-    const ITEM_WORDS: u32 = if S::CHUNKS { S::ROWS / 16 * S::CHUNK } else { 2 * S::ROWS * MAX_BRANCHES };
+    const ITEM_WORDS: u32 = 2 * S::ROWS * MAX_BRANCHES;
     const TAUS: u32 = Self::ITEMS + Self::ITEM_WORDS;
-    const CHOSEN: u32 = Self::TAUS + if S::CHUNKS { 0 } else { S::ROWS };
+    const CHOSEN: u32 = Self::TAUS + S::ROWS;
     /// Bytes of it.
     #[cfg(not(target_arch = "nvptx64"))]
-    pub const BYTES: u32 = 4 * (Self::CHOSEN + if S::CHUNKS { 0 } else { Self::SAMPLES * MAX_BRANCHES });
+    pub const BYTES: u32 = 4 * (Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES);
 
     /// Words of some operands.
     pub const fn words(operands: u32) -> u32 {
@@ -83,20 +77,6 @@ impl<S: Size> Memory<S> {
     /// cos(pi j tau) [rows, cosines].
     pub const fn cosines() -> Tile {
         Self::tile(Self::COSINES, S::ROWS, S::COSINES)
-    }
-
-    /// du1 of a chunk's tile number `n`.
-    #[inline(always)]
-    pub fn alternate_hidden(n: u32) -> Tile {
-        let start = Self::HIDDEN + n % Self::HIDDEN_TILES * Self::words(S::ROWS * S::HIDDEN);
-        Self::tile(start, S::ROWS, S::HIDDEN)
-    }
-
-    /// The cosines of a chunk's tile number `n`.
-    #[inline(always)]
-    pub fn alternate_cosines(n: u32) -> Tile {
-        let behind = if Self::COSINES_TWICE { n % 2 * Self::words(S::ROWS * S::COSINES) } else { 0 };
-        Self::tile(Self::COSINES + behind, S::ROWS, S::COSINES)
     }
 
     /// x [rows, chunk].
@@ -165,12 +145,6 @@ impl<S: Size> Memory<S> {
         shared::array(4 * Self::ONES, if S::GROUPS { Self::words(8 * 64) } else { 0 })
     }
 
-    /// Sums of dx * phi over the 16 rows of a warp [rows / 16, chunk], where the items are at other times.
-    #[inline(always)]
-    pub fn warp_sums() -> Shared<f32> {
-        shared::array(4 * Self::ITEMS, S::ROWS / 16 * S::CHUNK)
-    }
-
     /// A chunk of the trunk's features [samples + 1, chunk], for even and odd chunks. The row behind the tile's samples is
     /// zero: the features of rows that belong to no sample. Of groups there is one more, [`Memory::BIAS_ROW`].
     #[inline(always)]
@@ -225,12 +199,9 @@ const fn fits<S: Size>() {
     assert!(S::CHUNK >= OUTPUTS);
     // The place of x, if it is the weights', ends before the output layer's weight.
     assert!(Memory::<S>::X_BESIDE || Memory::<S>::X + Memory::<S>::X_WORDS <= Memory::<S>::OUT_WEIGHT);
-    // dx * phi has the place of both x and d phi.
-    assert!(!S::CHUNKS || Memory::<S>::D == Memory::<S>::X + Memory::<S>::X_WORDS);
     // Of groups a sample's rows are in one tile.
     assert!(!S::GROUPS || S::ROWS >= MAX_QUANTILES);
-    // The items' place holds the warps' sums, and warpgroups' tiles begin at whole 1,024 bytes.
-    assert!(Memory::<S>::ITEM_WORDS >= S::ROWS / 16 * S::CHUNK);
+    // Warpgroups' tiles begin at whole 1,024 bytes.
     assert!(!S::GROUPS || (S::ROWS.is_multiple_of(64) && (4 * Memory::<S>::ONES).is_multiple_of(1024)));
     // Rows of a tile of halves are whole 128 bytes.
     assert!(
@@ -250,8 +221,4 @@ const _: () = {
     fits::<GroupMedium>();
     fits::<Fp16Small>();
     fits::<Fp16Medium>();
-    fits::<ChunkSmall>();
-    fits::<ChunkMedium>();
-    fits::<Fp16ChunkSmall>();
-    fits::<Fp16ChunkMedium>();
 };

@@ -74,7 +74,7 @@ impl Sums {
     pub fn add<E: Arithmetic, P: Part, U: Summing>(&self, a: Tile, b: Tile, weight: u32, bias: u32) {
         // A thread of 512 has half the registers.
         let early = P::THREADS == 256 || P::TM * P::TN <= 8;
-        let at = self.start + weight + 4 * (opaque(thread::thread_idx()) - P::FIRST);
+        let at = self.start + weight + 4 * opaque(thread::thread_idx());
         let mut before = ZERO;
         if early && !self.first {
             unroll_fragments!(P, n => {

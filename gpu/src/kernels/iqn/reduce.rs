@@ -88,7 +88,8 @@ impl Gradients {
         if at < plane.cos_weight {
             let size = S::HIDDEN * S::CHUNK;
             let (chunk, offset) = (at / size, at % size);
-            let (unit, column) = fragment_place::<GradHide<C>>(offset);
+            let (row, column) = fragment_place::<GradHide<C>>(offset);
+            let (unit, column) = if C::CHUNKS { (column, row) } else { (row, column) };
             let feature = chunk * S::CHUNK + column;
             if unit < self.hidden && feature < self.trunk {
                 self.hid_weight.set(unit * self.trunk + feature, sum);

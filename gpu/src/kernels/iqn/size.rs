@@ -154,10 +154,10 @@ for_groups! {
     GroupMedium as HalfMedium of Bf16 by 512, chunks false;
     Fp16Small as HalfSmall of Fp16 by 256, chunks false;
     Fp16Medium as HalfMedium of Fp16 by 512, chunks false;
-    ChunkSmall as HalfSmall of Bf16 by 512, chunks true;
-    ChunkMedium as HalfMedium of Bf16 by 512, chunks true;
-    Fp16ChunkSmall as HalfSmall of Fp16 by 512, chunks true;
-    Fp16ChunkMedium as HalfMedium of Fp16 by 512, chunks true;
+    ChunkSmall as HalfSmall of Bf16 by 256, chunks true;
+    ChunkMedium as HalfMedium of Bf16 by 256, chunks true;
+    Fp16ChunkSmall as HalfSmall of Fp16 by 256, chunks true;
+    Fp16ChunkMedium as HalfMedium of Fp16 by 256, chunks true;
 }
 
 /// One product's tile of C and its share for each of the block's warps: `TM` by `TN` tensor-core tiles of 16 x 8. Warpgroups
@@ -167,10 +167,8 @@ pub trait Part {
     const ROWS: u32;
     /// Columns of C.
     const COLUMNS: u32;
-    /// Threads that multiply: the block's or, where two products are worked on at the same time, half of them.
+    /// Threads that multiply.
     const THREADS: u32;
-    /// The first of them.
-    const FIRST: u32 = 0;
     /// Whether warpgroups multiply.
     const GROUPS: bool;
     /// First byte of [`Memory::ones`].
@@ -207,7 +205,7 @@ pub trait Part {
     /// The calling warp's first row and column of C.
     #[inline(always)]
     fn corner() -> (u32, u32) {
-        Self::place(opaque(thread::warp()) % (Self::THREADS / 32)) // FIRST is a multiple of THREADS
+        Self::place(opaque(thread::warp()) % (Self::THREADS / 32))
     }
 
     /// The same in octets.
@@ -245,14 +243,14 @@ const fn groups_across(rows: u32, groups: u32) -> u32 {
 }
 
 macro_rules! parts {
-    ($($(#[$doc:meta])* $name:ident = $rows:expr, $columns:expr $(, $threads:expr, $first:expr)?;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident = $rows:expr, $columns:expr $(, $threads:expr)?;)*) => { $(
         $(#[$doc])*
         pub struct $name<S>(PhantomData<S>);
 
         impl<S: Size> Part for $name<S> {
             const ROWS: u32 = $rows;
             const COLUMNS: u32 = $columns;
-            parts!(@threads $($threads, $first)?);
+            parts!(@threads $($threads)?);
             const GROUPS: bool = S::GROUPS;
             const ONES: u32 = 4 * Memory::<S>::ONES;
         }
@@ -260,9 +258,8 @@ macro_rules! parts {
     (@threads) => {
         const THREADS: u32 = S::THREADS;
     };
-    (@threads $threads:expr, $first:expr) => {
+    (@threads $threads:expr) => {
         const THREADS: u32 = $threads;
-        const FIRST: u32 = $first;
     };
 }
 
@@ -275,16 +272,16 @@ parts! {
     Quantiles = S::ROWS, OUTPUTS;
     /// dWo: outputs by hidden units; of groups, which have no less than 64 rows, hidden units by outputs.
     GradOut = if S::GROUPS { S::HIDDEN } else { OUTPUTS }, if S::GROUPS { OUTPUTS } else { S::HIDDEN };
-    /// dWh: hidden units by trunk features.
-    GradHide = S::HIDDEN, S::CHUNK, if side_by_side::<S>() { S::THREADS / 2 } else { S::THREADS }, 0;
-    /// dWc: trunk features by cosines.
-    GradEmbed = S::CHUNK, S::COSINES, GradHide::<S>::THREADS, S::THREADS - GradHide::<S>::THREADS;
+    /// dWh: hidden units by trunk features; of chunks trunk features by hidden units, one warpgroup's.
+    GradHide = if S::CHUNKS { S::CHUNK } else { S::HIDDEN }, if S::CHUNKS { S::HIDDEN } else { S::CHUNK },
+        threads_of_gradients::<S>();
+    /// dWc: trunk features by cosines; of chunks one warpgroup's.
+    GradEmbed = S::CHUNK, S::COSINES, threads_of_gradients::<S>();
 }
 
-/// Whether half of the warpgroups work on dWh while the others work on dWc. A group then has twice the columns, and reads
-/// less for each product: where it has few, shared memory is slower than the tensor cores.
-pub const fn side_by_side<S: Size>() -> bool {
-    S::CHUNKS && S::HIDDEN == 64 * S::THREADS / 256
+/// Threads that share a gradient of the cosine or the hidden layer.
+const fn threads_of_gradients<S: Size>() -> u32 {
+    if S::CHUNKS { 128 } else { S::THREADS }
 }
 
 /// Which rows of which samples a tile has: several whole samples, or a part of one that has more quantiles than a tile

@@ -7,14 +7,28 @@ use super::memory::Memory;
 use super::product::Fragments;
 use super::size::{Embed, Part, Place, Size, Split};
 use super::tile::Lane;
+use crate::kernels::bias_lrelu::lrelu_gradient;
 
-/// Where dh goes.
+/// Where dh goes, through the trunk's activation below h.
 #[derive(Clone, Copy)]
 pub struct TrunkGradient {
     /// dh [B, H2].
     pub dh: InOut<f32>,
+    /// What the activation gave [B, H2].
+    pub below: In<f32>,
+    /// Its negative slope.
+    pub below_slope: f32,
     /// What sums of [`Size::SCALED`] operands are multiplied with.
     pub unit: f32,
+}
+
+impl TrunkGradient {
+    /// A sum of dx * phi as the gradient of the activation's argument number `at`.
+    #[inline(always)]
+    pub fn through<S: Size>(&self, sum: f32, at: u32) -> f32 {
+        let sum = if S::SCALED { sum * self.unit } else { sum };
+        lrelu_gradient(sum, self.below.get(at), self.below_slope)
+    }
 }
 
 /// dx * phi to shared memory.
@@ -45,7 +59,7 @@ pub fn sum_dh<S: Size>(
         if feature < head.trunk {
             let at = (place.first + sample) * head.trunk + feature;
             let before = if piece > 0 { to.dh.get(at) } else { 0.0 };
-            let mut sum = if S::SCALED { 0.0 } else { before };
+            let mut sum = 0.0;
             let first = sample * split.rows;
             let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
             let mut row = first;
@@ -53,7 +67,7 @@ pub fn sum_dh<S: Size>(
                 sum += products.get(row, column);
                 row += 1;
             }
-            to.dh.set(at, if S::SCALED { math::fma(sum, to.unit, before) } else { sum });
+            to.dh.set(at, before + to.through::<S>(sum, at));
         }
         index += S::THREADS;
     }
@@ -99,47 +113,9 @@ pub fn sum_dh_in_warp<S: Size>(
         let lanes = if S::GROUPS { 1 } else { 8 / (2 * Embed::<S>::TN as u32) };
         let feature = chunk * S::CHUNK + column + at;
         if Lane::new().g.is_multiple_of(lanes) && feature < head.trunk {
-            to.dh.set((place.first + sample) * head.trunk + feature, sums[0]);
+            let at = (place.first + sample) * head.trunk + feature;
+            to.dh.set(at, to.through::<S>(sums[0], at));
         }
-    }
-}
-
-/// The sums of dx * phi over each warp's rows, to shared memory.
-#[inline(always)]
-pub fn store_warp_sums<S: Size>(products: &Fragments) {
-    const { assert!(!S::GROUPS || Embed::<S>::TN == 8 || Embed::<S>::TN == 4) };
-    let (row, column) = Embed::<S>::corner();
-    let (sums, at) = column_sums::<S>(products);
-    let to = row / 16 * S::CHUNK + column + at;
-    if Embed::<S>::TN == 8 {
-        Memory::<S>::warp_sums().set2(to, sums);
-    } else {
-        Memory::<S>::warp_sums().set(to, sums[0]);
-    }
-}
-
-/// dh of a chunk: the warps' sums, which are in shared memory, over each sample's rows in order.
-#[inline(always)]
-pub fn sum_dh_of_warps<S: Size>(head: &Head, to: &TrunkGradient, place: &Place, split: &Split, chunk: u32) {
-    let sums = Memory::<S>::warp_sums();
-    let warps = split.rows / 16;
-    let mut index = thread::thread_idx();
-    while index < place.samples * S::CHUNK {
-        let (sample, column) = (index / S::CHUNK, index % S::CHUNK);
-        let feature = chunk * S::CHUNK + column;
-        if feature < head.trunk {
-            let mut sum = 0.0;
-            let mut warp = 0;
-            while warp < warps {
-                sum += sums.get((sample * warps + warp) * S::CHUNK + column);
-                warp += 1;
-            }
-            if S::SCALED {
-                sum *= to.unit;
-            }
-            to.dh.set((place.first + sample) * head.trunk + feature, sum);
-        }
-        index += S::THREADS;
     }
 }
 
