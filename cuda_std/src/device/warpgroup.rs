@@ -180,14 +180,15 @@ macro_rules! rows_by_halves {
 
 /// As [`multiply`] for 64 summed indices, A in registers: of 16 step to 16 step + 15 of them a[step] are, two a word, the lower
 /// half first, A[g, 2t + e], A[g + 8, 2t + e], A[g, 2t + 8 + e], A[g + 8, 2t + 8 + e] of the warp's rows, e = 0, 1. As C's
-/// elements lie in the lanes, with two octets of columns a step. For 1, 8 or 16 octets; `ACROSS_A` does not matter.
+/// elements lie in the lanes, with two octets of columns a step. For 1, 4, 8 or 16 octets; `ACROSS_A` does not matter.
 #[inline(always)]
 pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4]; 16]) {
-    const { assert!(matches!(P::OCTETS, 1 | 8 | 16)) };
+    const { assert!(matches!(P::OCTETS, 1 | 4 | 8 | 16)) };
     // SAFETY: as in `multiply`.
     unsafe {
         match P::OCTETS {
             1 => rows_by_halves!("8", c, a, b, [0 1 2 3]),
+            4 => rows_by_halves!("32", c, a, b, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]),
             8 => rows_by_halves!("64", c, a, b, [
                 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
             ]),

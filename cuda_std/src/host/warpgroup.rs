@@ -137,10 +137,10 @@ fn add_products<P: Product>(
 
 /// As [`multiply`] for 64 summed indices, A in registers: of 16 step to 16 step + 15 of them a[step] are, two a word, the lower
 /// half first, A[g, 2t + e], A[g + 8, 2t + e], A[g, 2t + 8 + e], A[g + 8, 2t + 8 + e] of the warp's rows, e = 0, 1. As C's
-/// elements lie in the lanes, with two octets of columns a step. For 1, 8 or 16 octets; `ACROSS_A` does not matter.
+/// elements lie in the lanes, with two octets of columns a step. For 1, 4, 8 or 16 octets; `ACROSS_A` does not matter.
 #[track_caller]
 pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4]; 16]) {
-    const { assert!(matches!(P::OCTETS, 1 | 8 | 16)) };
+    const { assert!(matches!(P::OCTETS, 1 | 4 | 8 | 16)) };
     let at = Location::caller();
     sync::collective(Operation::GroupProduct, 0, &[0, 0, b.start, b.next], at);
     let mut rows = [0, 0].map(|_: u32| vec![0.0; 64]);

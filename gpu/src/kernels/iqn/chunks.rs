@@ -74,11 +74,9 @@ impl<S: Size> Layout<S> {
     const ONES: u32 = Self::HID_WEIGHT + chunks_of_block::<S>() * Memory::<S>::words(S::HIDDEN * S::CHUNK);
     const TRUNK_ROWS: u32 = Memory::<S>::SAMPLES + 1;
     const TRUNK: u32 = Self::ONES + Memory::<S>::words(8 * 64);
-    const SAMPLES: u32 = Self::TRUNK + 2 * chunks_of_block::<S>() * Self::TRUNK_ROWS * S::CHUNK;
-    const SUMS: u32 = Self::SAMPLES + S::ROWS;
     /// Bytes of it.
     #[cfg(not(target_arch = "nvptx64"))]
-    const BYTES: u32 = 4 * (Self::SUMS + chunks_of_block::<S>() * Memory::<S>::SAMPLES * S::CHUNK);
+    const BYTES: u32 = 4 * (Self::TRUNK + 2 * chunks_of_block::<S>() * Self::TRUNK_ROWS * S::CHUNK);
 
     const fn tile(first: u32, rows: u32, width: u32) -> Tile {
         Tile { start: 4 * first, rows, width, permuted: true, elements: S::ELEMENTS }
@@ -121,17 +119,6 @@ impl<S: Size> Layout<S> {
             permuted: false,
             elements: super::tile::Elements::Single,
         }
-    }
-
-    /// The sample of each row, counted from the tile's first.
-    fn samples() -> Shared<u32> {
-        shared::array(4 * Self::SAMPLES, S::ROWS)
-    }
-
-    /// Sums of dx phi of a chunk [samples, chunk], where samples end within sixteen rows.
-    fn sums(local: u32) -> Shared<f32> {
-        let len = Memory::<S>::SAMPLES * S::CHUNK;
-        shared::array(4 * (Self::SUMS + local * len), len)
     }
 }
 
@@ -219,7 +206,7 @@ struct Gradients {
     cos_bias: [f32; 2],
 }
 
-/// The sample that a warpgroup has come to, of samples with whole sixteens of rows.
+/// The sample that a warpgroup has come to. Its rows are whole sixteens.
 struct Sample {
     /// Samples begun.
     begun: u32,
@@ -245,14 +232,8 @@ fn feature() -> u32 {
     16 * (opaque(thread::warp()) % 4) + opaque(thread::lane()) % 32 / 4
 }
 
-/// A lane's pair of columns of an octet.
-#[inline(always)]
-fn pair_of_lane() -> u32 {
-    2 * (opaque(thread::lane()) % 4)
-}
-
 impl Block<'_> {
-    /// Ones, the rows of h for rows without sample, the rows' samples.
+    /// Ones, and the rows of h for rows without sample.
     #[inline(always)]
     fn write_constants<S: Size>(&self) {
         let index = thread::thread_idx();
@@ -266,10 +247,7 @@ impl Block<'_> {
             let odd = number / chunks_of_block::<S>();
             Layout::<S>::trunk(number % chunks_of_block::<S>(), odd).set4(self.split.samples, quad, [0.0; 4]);
         }
-        const { assert!(S::THREADS >= S::ROWS && S::THREADS >= 8 * 64 / 2) };
-        if index < S::ROWS {
-            Layout::<S>::samples().set(index, self.split.sample(index));
-        }
+        const { assert!(S::THREADS >= 8 * 64 / 2) };
     }
 
     /// Starts copying the chunks' weights.
@@ -312,7 +290,7 @@ impl Block<'_> {
         shared::copy_commit();
     }
 
-    /// All of the part's tiles: dWh if `HIDE`, dWc and dh if `EMBED`.
+    /// All of the part's tiles: dWh if `HIDE`, the other gradients if `EMBED`.
     #[inline(always)]
     fn go_through<S: Size, const HIDE: bool, const EMBED: bool>(&self) {
         let tiles = self.split.groups(self.head.batch);
@@ -327,7 +305,6 @@ impl Block<'_> {
             let at = self.chunk * S::CHUNK + feature() + further;
             if at < self.head.trunk { self.head.cos_bias.get(at) } else { 0.0 }
         });
-        let whole = self.split.rows.is_multiple_of(16);
         self.copy_tile::<S>(self.part, 0);
         let (mut tile, mut n) = (self.part, 0);
         while tile < tiles {
@@ -344,17 +321,13 @@ impl Block<'_> {
                 let mut sample = Sample { begun: 0, left: 0, h: [0.0; 2], sums: [0.0; 2] };
                 let mut row = 0;
                 while row < S::ROWS {
-                    if whole {
-                        self.rows::<S, HIDE, EMBED, true>(&here, row, bias, &mut sample, &mut gradients);
-                    } else {
-                        self.rows::<S, HIDE, EMBED, false>(&here, row, bias, &mut sample, &mut gradients);
-                    }
+                    self.rows::<S, HIDE, EMBED>(&here, row, bias, &mut sample, &mut gradients);
                     row += ROWS;
                 }
-                if EMBED && whole {
+                if EMBED {
                     self.end_sample::<S>(&here, &sample);
                 }
-                if HIDE && self.chunk == 0 {
+                if EMBED && self.chunk == 0 {
                     sum_hidden::<S>(here.hidden, &mut gradients.hid_bias);
                 }
             }
@@ -367,7 +340,7 @@ impl Block<'_> {
 
     /// 64 rows of a tile, from `row` on.
     #[inline(always)]
-    fn rows<S: Size, const HIDE: bool, const EMBED: bool, const WHOLE: bool>(
+    fn rows<S: Size, const HIDE: bool, const EMBED: bool>(
         &self,
         here: &Here,
         row: u32,
@@ -395,22 +368,16 @@ impl Block<'_> {
         }
         let (mut x, mut d) = ([[0; 4]; 4], [[0; 4]; 4]);
         unroll4!(q < 4 => {
-            if WHOLE {
-                if sample.left == 0 {
-                    if EMBED {
-                        self.end_sample::<S>(here, sample);
-                    }
-                    self.begin_sample::<S>(here, sample);
+            if sample.left == 0 {
+                if EMBED {
+                    self.end_sample::<S>(here, sample);
                 }
-                sample.left -= 1;
+                self.begin_sample::<S>(here, sample);
             }
+            sample.left -= 1;
             unroll4!(high < 2 => {
                 let j = 2 * q + high;
-                let h = if WHOLE {
-                    [sample.h[0], sample.h[0], sample.h[1], sample.h[1]]
-                } else {
-                    self.h_of_columns::<S>(here, row + 8 * j as u32)
-                };
+                let h = [sample.h[0], sample.h[0], sample.h[1], sample.h[1]];
                 let (p, v) = (phi[j].map(relu), dx[j]);
                 let pair = |a: [f32; 2]| S::ELEMENTS.pair(a[0], a[1]);
                 if HIDE {
@@ -421,44 +388,34 @@ impl Block<'_> {
                     let d_phi = |e: usize| if p[e] > 0.0 { v[e] * h[e] } else { 0.0 };
                     d[q][2 * high] = pair([d_phi(0), d_phi(1)]);
                     d[q][2 * high + 1] = pair([d_phi(2), d_phi(3)]);
-                    if WHOLE {
-                        let add = |sum: f32, e: usize| math::fma(v[e + 1], p[e + 1], math::fma(v[e], p[e], sum));
-                        sample.sums = [add(sample.sums[0], 0), add(sample.sums[1], 2)];
-                    } else {
-                        dx[j] = [v[0] * p[0], v[1] * p[1], v[2] * p[2], v[3] * p[3]];
-                    }
+                    let add = |sum: f32, e: usize| math::fma(v[e + 1], p[e + 1], math::fma(v[e], p[e], sum));
+                    sample.sums = [add(sample.sums[0], 0), add(sample.sums[1], 2)];
                 }
             });
         });
-        if EMBED && !WHOLE {
-            self.sum_dh::<S>(here, row, &dx);
-        }
         if HIDE {
-            unroll4!(piece < (S::HIDDEN / 64) as usize => {
-                let hidden = across(here.hidden, 8 * piece as u32, row);
+            // 32 hidden units at a time: there are not registers for more products beside the sums.
+            unroll8!(piece < (S::HIDDEN / 32) as usize => {
+                let hidden = across(here.hidden, 4 * piece as u32, row);
                 let mut c = ZERO;
-                warpgroup::multiply_rows::<Share<S, 8, AlongK, AlongRows>>(&x, hidden, &mut c);
-                add(&mut gradients.hid_weight[piece], &c);
+                warpgroup::multiply_rows::<Share<S, 4, AlongK, AlongRows>>(&x, hidden, &mut c);
+                unroll4!(j < 4 => {
+                    add(&mut gradients.hid_weight[piece / 2][4 * (piece % 2) + j], c[j]);
+                });
             });
         }
         if EMBED {
             let cosines = across(here.cosines, 0, row);
             let mut c = ZERO;
             warpgroup::multiply_rows::<Share<S, 8, AlongK, AlongRows>>(&d, cosines, &mut c);
-            add(&mut gradients.cos_weight, &c);
+            unroll8!(j < 8 => {
+                add(&mut gradients.cos_weight[j], c[j]);
+            });
             let mut c = ZERO;
             let (ones, _) = Layout::<S>::ones().operand::<AlongK>(0);
             warpgroup::multiply_rows::<Share<S, 1, AlongK, AlongK>>(&d, ones, &mut c);
             gradients.cos_bias = [gradients.cos_bias[0] + c[0][0], gradients.cos_bias[1] + c[0][2]];
         }
-    }
-
-    /// h of a lane's features and of its pair of rows from `row` on, in the order of C's elements.
-    #[inline(always)]
-    fn h_of_columns<S: Size>(&self, here: &Here, row: u32) -> [f32; 4] {
-        let [first, second] = Layout::<S>::samples().get2(row + pair_of_lane());
-        let h = |sample: u32, further: u32| here.trunk.get(sample, feature() + further);
-        [h(first, 0), h(second, 0), h(first, 8), h(second, 8)]
     }
 
     /// Goes on to the next sample: its h.
@@ -467,7 +424,7 @@ impl Block<'_> {
         let rows = self.split.samples;
         let row = if sample.begun < rows { sample.begun } else { rows };
         let h = [here.trunk.get(row, feature()), here.trunk.get(row, feature() + 8)];
-        let left = self.split.rows / 16;
+        let left = self.split.stride / 16;
         *sample =
             Sample { begun: sample.begun + 1, left: if left > 0 { left } else { 1 }, h, sums: [0.0; 2] };
     }
@@ -492,41 +449,6 @@ impl Block<'_> {
         }
     }
 
-    /// dh of the samples that 64 rows from `row` on belong to, from dx phi. A sample's rows before these are in its sum in shared
-    /// memory, which is the lane's alone.
-    #[inline(always)]
-    fn sum_dh<S: Size>(&self, here: &Here, row: u32, products: &[[f32; 4]; 16]) {
-        let samples = Layout::<S>::samples();
-        let sums = Layout::<S>::sums(self.local);
-        let last = samples.get(row + ROWS - 1);
-        let mut sample = samples.get(row);
-        while sample <= last && sample < here.place.samples {
-            let mut sum = [0.0f32; 2];
-            unroll8!(j < 8 => {
-                let of = samples.get2(row + 8 * j as u32 + pair_of_lane());
-                let p = products[j];
-                unroll4!(e < 2 => {
-                    if of[e] == sample {
-                        sum = [sum[0] + p[e], sum[1] + p[2 + e]];
-                    }
-                });
-            });
-            let mut sum = over_lanes(sum);
-            let which = thread::lane() % 4;
-            let at = sample * S::CHUNK + feature() + 8 * (which % 2);
-            if which < 2 && sample * self.split.rows < row {
-                let before = sums.get(at);
-                sum = [before + sum[0], before + sum[1]];
-            }
-            if (sample + 1) * self.split.rows <= row + ROWS {
-                self.write_dh::<S>(here, sample, sum);
-            } else if which < 2 {
-                sums.set(at, if which == 0 { sum[0] } else { sum[1] });
-            }
-            sample += 1;
-        }
-    }
-
     /// Writes the gradients to the part's plane.
     #[inline(always)]
     fn store<S: Size, const HIDE: bool, const EMBED: bool>(&self, gradients: &Gradients) {
@@ -541,17 +463,19 @@ impl Block<'_> {
                     let n = (8 * piece + j) as u32;
                     planes.set4(at + 4 * GradHide::<S>::THREADS * n, gradients.hid_weight[piece][j].map(out));
                 });
-                if self.chunk == 0 && thread::lane().is_multiple_of(4) {
-                    let at = start + plane.hid_bias + 64 * piece as u32 + feature();
-                    planes.set(at, out(gradients.hid_bias[piece][0]));
-                    planes.set(at + 8, out(gradients.hid_bias[piece][1]));
-                }
             });
         }
         if EMBED {
             let at = start + plane.cos_weight + self.chunk * S::CHUNK * S::COSINES + of_thread;
             unroll8!(j < 8 => {
                 planes.set4(at + 4 * GradEmbed::<S>::THREADS * j as u32, gradients.cos_weight[j].map(out));
+            });
+            unroll4!(piece < (S::HIDDEN / 64) as usize => {
+                if self.chunk == 0 && thread::lane().is_multiple_of(4) {
+                    let at = start + plane.hid_bias + 64 * piece as u32 + feature();
+                    planes.set(at, out(gradients.hid_bias[piece][0]));
+                    planes.set(at + 8, out(gradients.hid_bias[piece][1]));
+                }
             });
             if thread::lane().is_multiple_of(4) {
                 let at = start + plane.cos_bias + self.chunk * S::CHUNK + feature();
@@ -569,14 +493,10 @@ fn across(tile: Tile, first: u32, row: u32) -> warpgroup::Operand {
     operand.advance(row / ROWS * step)
 }
 
-/// Adds 64 columns of a product.
+/// Adds four numbers.
 #[inline(always)]
-fn add(to: &mut Columns, c: &[[f32; 4]; 16]) {
-    unroll8!(j < 8 => {
-        unroll4!(e < 4 => {
-            to[j][e] += c[j][e];
-        });
-    });
+fn add(to: &mut [f32; 4], c: [f32; 4]) {
+    *to = [to[0] + c[0], to[1] + c[1], to[2] + c[2], to[3] + c[3]];
 }
 
 /// Sums over the four lanes that have the same features.

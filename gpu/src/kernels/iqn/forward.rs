@@ -238,15 +238,15 @@ impl Head {
 
     /// Gets or draws the tile's taus and writes their cosines; rows that do not exist get zeros.
     #[inline(always)]
-    pub fn write_cosines<E: Arithmetic, S: Size>(&self, place: &Place, taus: &Taus) {
+    pub fn write_cosines<E: Arithmetic, S: Size>(&self, place: &Place, split: &Split, taus: &Taus) {
         let row = thread::thread_idx() % S::ROWS;
         let part = thread::thread_idx() / S::ROWS;
-        let exists = row < place.rows;
-        let tau = if exists { taus.get(place.first_row + row) } else { 0.0 };
+        let (exists, index) = place.row::<S>(split, row);
+        let tau = if exists { taus.get(index) } else { 0.0 };
         if part == 0 {
             Memory::<S>::taus().set(row, tau);
             if exists && taus.draw {
-                taus.taus.set(place.first_row + row, tau);
+                taus.taus.set(index, tau);
             }
         }
         // The first of four neighbours by itself, or by turning another first one, and the others by turning it, which leaves

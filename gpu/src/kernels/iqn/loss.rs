@@ -83,7 +83,7 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
     while group < groups {
         let place = Place::new::<S>(&split, head.batch, group, piece);
         head.copy_embed::<S>(&place, &split, 0);
-        head.write_cosines::<E, S>(&place, taus);
+        head.write_cosines::<E, S>(&place, &split, taus);
         let sums = head.hidden_sums::<E, S, false>(&place, &split, &samples);
         head.copy_outputs::<S>(0);
         head.store_hidden::<E, S>(&sums);
@@ -164,7 +164,7 @@ impl Loss {
         while item < self.branches * S::ROWS {
             let (branch, row) = (item / S::ROWS, item % S::ROWS);
             let (mut loss, mut slope) = (0.0f32, 0.0f32);
-            if row < place.rows {
+            if place.row::<S>(split, row).0 {
                 let sample = split.sample(row);
                 let (z, tau) = (items.get(item), taus.get(row));
                 let mut add = |target: f32| {
@@ -216,7 +216,7 @@ impl Loss {
         let items = Memory::<S>::items();
         let mut sample = thread::warp();
         while sample < place.samples {
-            let first = sample * split.rows;
+            let first = sample * split.stride;
             let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
             let mut sum = 0.0;
             let mut branch = 0;

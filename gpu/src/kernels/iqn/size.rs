@@ -290,6 +290,8 @@ const fn threads_of_gradients<S: Size>() -> u32 {
 pub struct Split {
     /// Quantiles of a sample, at least 1.
     pub quantiles: u32,
+    /// Rows from a sample's first to the next one's: of warpgroups whole sixteens, with rows of no quantile behind the others.
+    pub stride: u32,
     /// Samples of a tile.
     pub samples: u32,
     /// Tiles of a sample.
@@ -304,7 +306,8 @@ impl Split {
     pub fn new<S: Size>(quantiles: u32) -> Split {
         // Not zero by contract; said so, because a division by zero would be a panic in the PTX.
         let quantiles = if quantiles > 0 { quantiles } else { 1 };
-        let fit = S::ROWS / quantiles;
+        let stride = if S::GROUPS { quantiles.next_multiple_of(16) } else { quantiles };
+        let fit = S::ROWS / stride;
         let most = Memory::<S>::SAMPLES;
         let samples = if fit > most {
             most
@@ -314,7 +317,7 @@ impl Split {
             1
         };
         let rows = if quantiles < S::ROWS { quantiles } else { S::ROWS };
-        Split { quantiles, samples, pieces: quantiles.div_ceil(S::ROWS), rows }
+        Split { quantiles, stride, samples, pieces: quantiles.div_ceil(S::ROWS), rows }
     }
 
     /// Groups of samples that are worked on together.
@@ -326,7 +329,7 @@ impl Split {
     /// The sample of a tile's row, counted from the tile's first; `samples` for a row without sample.
     #[inline(always)]
     pub fn sample(&self, row: u32) -> u32 {
-        let sample = row / if self.quantiles > 0 { self.quantiles } else { 1 };
+        let sample = row / if self.stride > 0 { self.stride } else { 1 };
         if sample < self.samples { sample } else { self.samples }
     }
 }
@@ -342,7 +345,7 @@ pub struct Place {
     pub first_row: u32,
     /// First quantile of the first sample.
     pub first_quantile: u32,
-    /// Rows that exist.
+    /// Rows of the samples that exist.
     pub rows: u32,
     /// Samples that exist.
     pub samples: u32,
@@ -356,7 +359,7 @@ impl Place {
         let left = batch - first;
         let samples = if split.samples < left { split.samples } else { left };
         let first_quantile = piece * S::ROWS;
-        let rest = samples * split.quantiles - first_quantile;
+        let rest = samples * split.stride - first_quantile;
         let rows = if rest < S::ROWS { rest } else { S::ROWS };
         Place {
             group,
@@ -365,6 +368,21 @@ impl Place {
             first_quantile,
             rows,
             samples,
+        }
+    }
+
+    /// Whether a row is one of a sample that exists, and of a quantile; and its index in [batch, quantiles].
+    #[inline(always)]
+    pub fn row<S: Size>(&self, split: &Split, row: u32) -> (bool, u32) {
+        if S::GROUPS {
+            let sample = split.sample(row);
+            let quantile = row - sample * split.stride;
+            (
+                row < self.rows && quantile < split.quantiles,
+                self.first_row + sample * split.quantiles + quantile,
+            )
+        } else {
+            (row < self.rows, self.first_row + row)
         }
     }
 }

@@ -51,7 +51,7 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, target: &Target) {
         let place = Place::new::<S>(&split, head.batch, group, piece);
         if !computed {
             head.copy_embed::<S>(&place, &split, 0);
-            head.write_cosines::<E, S>(&place, taus);
+            head.write_cosines::<E, S>(&place, &split, taus);
             let sums = head.hidden_sums::<E, S, true>(&place, &split, &samples);
             head.copy_outputs::<S>(0);
             head.store_hidden::<E, S>(&sums);
@@ -108,7 +108,7 @@ fn sum_outputs<S: Size>(split: &Split, place: &Place, outputs: u32, piece: u32) 
         let (sample, output) = (index / OUTPUTS, index % OUTPUTS);
         let at = sample * MAX_OUTPUTS + outputs * OUTPUTS + output;
         let mut sum = if piece > 0 { sums.get(at) } else { 0.0 };
-        let first = sample * split.rows;
+        let first = sample * split.stride;
         let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
         let mut row = first;
         while row < end {
@@ -167,7 +167,7 @@ impl Target {
         let mut item = thread::thread_idx();
         while item < self.branches * S::ROWS {
             let (branch, row) = (item / S::ROWS, item % S::ROWS);
-            if row < place.rows {
+            if place.row::<S>(split, row).0 {
                 let local = split.sample(row);
                 let sample = place.first + local;
                 let a = if self.mode == GATHER {
@@ -177,7 +177,7 @@ impl Target {
                 };
                 let output = first_output(self.sizes, branch) + a;
                 if output / OUTPUTS == outputs {
-                    let quantile = place.first_quantile + row - local * split.quantiles;
+                    let quantile = place.first_quantile + row - local * split.stride;
                     let at = (sample * self.branches + branch) * self.quantiles + quantile;
                     self.next.set(at, z.get(row, output % OUTPUTS));
                 }
