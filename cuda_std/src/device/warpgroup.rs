@@ -200,3 +200,224 @@ pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4
         }
     }
 }
+
+/// Several products as one `asm!` with one wait: the tensor cores go from one to the next. `$sections` are their instructions.
+macro_rules! chain {
+    ($sections:expr, [$($c:ident from $first:literal: [$($n:literal)*]),*], $($operands:tt)*) => {
+        asm!(
+            "{{",
+            ".reg .pred add;",
+            ".reg .b64 left, right;",
+            "setp.ne.b32 add, 1, 0;",
+            "wgmma.fence.sync.aligned;",
+            $sections,
+            "wgmma.commit_group.sync.aligned;",
+            "wgmma.wait_group.sync.aligned 0;",
+            "}}",
+            $($(inout(reg32) $c[($n - $first) / 4][($n - $first) % 4],)*)*
+            $($operands)*
+            options(nomem, nostack, preserves_flags)
+        )
+    };
+}
+
+/// 64 summed indices of a product of two operands in shared memory, whose descriptors are in `left` and `right`.
+macro_rules! piece {
+    ($halves:literal, $all:tt, $across_a:literal, $left:literal, [$($step:literal)*]) => {
+        concat!($($step,
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.", $halves, ".", $halves, " {{", product!(@registers $all),
+            "}}, left, right, add, 1, 1, ", $across_a, ", 0;",
+            " add.s64 left, left, ", $left, "; add.s64 right, right, 2;"
+        ),*)
+    };
+}
+
+/// C += A B as [`multiply`] does it, from `{wc}` and `{cos}`.
+macro_rules! first {
+    ($halves:literal, $all:tt) => {
+        concat!("mov.b64 left, {wc}; mov.b64 right, {cos};", piece!($halves, $all, "0", "2", ["" "" "" ""]))
+    };
+}
+
+/// D += A B over several times 64 summed indices, from `{wh}`, stored across them, and `{hid}`. The next 64 are `{jump}` further
+/// on in the latter, in whole 16 bytes; in the former the next rows.
+macro_rules! second {
+    ($halves:literal, $all:tt, [$($piece:literal)*]) => {
+        concat!("mov.b64 left, {wh}; mov.b64 right, {hid};", $($piece,
+            piece!($halves, $all, "1", "128", ["" "" "" ""]), " add.s64 right, right, {jump};"
+        ),*)
+    };
+}
+
+/// C += A B as [`multiply_rows`] does it.
+macro_rules! rows {
+    ($shape:literal, $halves:literal, $all:tt, $b:literal, $across:literal, $right:literal, $a:tt) => {
+        concat!("mov.b64 right, ", $b, ";", rows!(@each $shape, $halves, $all, $across, $right, $a))
+    };
+    (@each $shape:literal, $halves:literal, $all:tt, $across:literal, $right:literal, [$($a:literal)*]) => {
+        concat!($(
+            "wgmma.mma_async.sync.aligned.m64n", $shape, "k16.f32.", $halves, ".", $halves, " {{", product!(@registers $all),
+            "}}, {{", $a, "}}, right, add, 1, 1, ", $across, "; add.s64 right, right, ", $right, ";"
+        ),*)
+    };
+}
+
+/// What is known of a chain of products when the kernel is compiled.
+pub trait Chain {
+    /// What the operands' elements are.
+    const HALVES: Halves;
+    /// 64s of summed indices of the second product: 2 or 4.
+    const PIECES: usize;
+}
+
+/// The two products that a chain ends with, of operands in shared memory: C += A B for A (64 x 64) and B (64 x 64), both stored
+/// along the summed index, and D += A' B' for A' (64 x 64 PIECES) stored across it and B' (64 PIECES x 64) stored along it.
+#[derive(Clone, Copy)]
+pub struct Two {
+    /// A and B.
+    pub first: [Operand; 2],
+    /// A' and B'.
+    pub second: [Operand; 2],
+    /// Bytes from 64 summed indices of B' to the next, a multiple of 16 from 128 on. Those of A' follow each other.
+    pub next: u32,
+}
+
+/// The products that a chain begins with, with an operand in registers as in [`multiply_rows`]: their B, of 64 summed indices, and
+/// C. The third has eight columns and B stored along the summed index, of the others it is stored across.
+pub struct Rows<'a> {
+    /// A.
+    pub a: &'a [[u32; 4]; 4],
+    /// B.
+    pub b: Operand,
+    /// C.
+    pub c: &'a mut [[f32; 4]; 16],
+}
+
+/// The two products, with one wait for them; otherwise as [`multiply`].
+#[inline(always)]
+pub fn multiply_two<P: Chain>(two: &Two, c: &mut [[f32; 4]; 16], d: &mut [[f32; 4]; 16]) {
+    const { assert!(matches!(P::PIECES, 2 | 4)) };
+    let jump = u64::from(two.next >> 4) - 8;
+    macro_rules! two {
+        ($halves:literal, $pieces:tt) => {
+            chain!(
+                concat!(first!($halves, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]), second!($halves, [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63], $pieces)),
+                [c from 0: [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31], d from 32: [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63]],
+                wc = in(reg64) two.first[0].0, cos = in(reg64) two.first[1].0, wh = in(reg64) two.second[0].0, hid = in(reg64) two.second[1].0, jump = in(reg64) jump,
+            )
+        };
+    }
+    // SAFETY: as in `multiply`.
+    unsafe {
+        match (P::HALVES, P::PIECES) {
+            (Halves::Bf16, 2) => two!("bf16", ["" ""]),
+            (Halves::Bf16, _) => two!("bf16", ["" "" "" ""]),
+            (Halves::Fp16, 2) => two!("f16", ["" ""]),
+            (Halves::Fp16, _) => two!("f16", ["" "" "" ""]),
+        }
+    }
+}
+
+/// Products of rows with 128, 64 and 8 columns, then the two, with one wait for all of them; otherwise as [`multiply_rows`] and
+/// [`multiply`]. The second of the two has 128 summed indices. The last two products of rows have the same ones.
+#[inline(always)]
+pub fn multiply_rows_and_two<P: Chain>(
+    [first, second, third]: [Rows; 3],
+    two: &Two,
+    c: &mut [[f32; 4]; 16],
+    d: &mut [[f32; 4]; 16],
+) {
+    let jump = u64::from(two.next >> 4) - 8;
+    let (wide, narrow, sums) = (first.c, second.c, third.c);
+    macro_rules! all {
+        ($halves:literal) => {
+            chain!(
+                concat!(
+                    rows!("128", $halves, [100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163], "{to_wide}", "1", "128", ["{x0}, {x1}, {x2}, {x3}" "{x4}, {x5}, {x6}, {x7}" "{x8}, {x9}, {x10}, {x11}" "{x12}, {x13}, {x14}, {x15}"]),
+                    rows!("64", $halves, [64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95], "{to_narrow}", "1", "128", ["{y0}, {y1}, {y2}, {y3}" "{y4}, {y5}, {y6}, {y7}" "{y8}, {y9}, {y10}, {y11}" "{y12}, {y13}, {y14}, {y15}"]),
+                    rows!("8", $halves, [96 97 98 99], "{to_sums}", "0", "2", ["{y0}, {y1}, {y2}, {y3}" "{y4}, {y5}, {y6}, {y7}" "{y8}, {y9}, {y10}, {y11}" "{y12}, {y13}, {y14}, {y15}"]),
+                    first!($halves, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]),
+                    second!($halves, [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63], ["" ""])
+                ),
+                [c from 0: [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31], d from 32: [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63], narrow from 64: [64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95], sums from 96: [96 97 98 99], wide from 100: [100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159 160 161 162 163]],
+                x0 = in(reg32) first.a[0][0], x1 = in(reg32) first.a[0][1], x2 = in(reg32) first.a[0][2], x3 = in(reg32) first.a[0][3], x4 = in(reg32) first.a[1][0], x5 = in(reg32) first.a[1][1], x6 = in(reg32) first.a[1][2], x7 = in(reg32) first.a[1][3], x8 = in(reg32) first.a[2][0], x9 = in(reg32) first.a[2][1], x10 = in(reg32) first.a[2][2], x11 = in(reg32) first.a[2][3], x12 = in(reg32) first.a[3][0], x13 = in(reg32) first.a[3][1], x14 = in(reg32) first.a[3][2], x15 = in(reg32) first.a[3][3],
+                y0 = in(reg32) second.a[0][0], y1 = in(reg32) second.a[0][1], y2 = in(reg32) second.a[0][2], y3 = in(reg32) second.a[0][3], y4 = in(reg32) second.a[1][0], y5 = in(reg32) second.a[1][1], y6 = in(reg32) second.a[1][2], y7 = in(reg32) second.a[1][3], y8 = in(reg32) second.a[2][0], y9 = in(reg32) second.a[2][1], y10 = in(reg32) second.a[2][2], y11 = in(reg32) second.a[2][3], y12 = in(reg32) second.a[3][0], y13 = in(reg32) second.a[3][1], y14 = in(reg32) second.a[3][2], y15 = in(reg32) second.a[3][3],
+                to_wide = in(reg64) first.b.0, to_narrow = in(reg64) second.b.0, to_sums = in(reg64) third.b.0,
+                wc = in(reg64) two.first[0].0, cos = in(reg64) two.first[1].0, wh = in(reg64) two.second[0].0, hid = in(reg64) two.second[1].0, jump = in(reg64) jump,
+            )
+        };
+    }
+    // SAFETY: as in `multiply`. The second and third product have the same rows.
+    unsafe {
+        match P::HALVES {
+            Halves::Bf16 => all!("bf16"),
+            Halves::Fp16 => all!("f16"),
+        }
+    }
+}
+
+/// The same without the first.
+#[inline(always)]
+pub fn multiply_narrow_rows_and_two<P: Chain>(
+    [second, third]: [Rows; 2],
+    two: &Two,
+    c: &mut [[f32; 4]; 16],
+    d: &mut [[f32; 4]; 16],
+) {
+    const { assert!(matches!(P::PIECES, 2 | 4)) };
+    let jump = u64::from(two.next >> 4) - 8;
+    let (narrow, sums) = (second.c, third.c);
+    macro_rules! all {
+        ($halves:literal, $pieces:tt) => {
+            chain!(
+                concat!(
+                    rows!("64", $halves, [64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95], "{to_narrow}", "1", "128", ["{y0}, {y1}, {y2}, {y3}" "{y4}, {y5}, {y6}, {y7}" "{y8}, {y9}, {y10}, {y11}" "{y12}, {y13}, {y14}, {y15}"]),
+                    rows!("8", $halves, [96 97 98 99], "{to_sums}", "0", "2", ["{y0}, {y1}, {y2}, {y3}" "{y4}, {y5}, {y6}, {y7}" "{y8}, {y9}, {y10}, {y11}" "{y12}, {y13}, {y14}, {y15}"]),
+                    first!($halves, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31]),
+                    second!($halves, [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63], $pieces)
+                ),
+                [c from 0: [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31], d from 32: [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63], narrow from 64: [64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95], sums from 96: [96 97 98 99]],
+                y0 = in(reg32) second.a[0][0], y1 = in(reg32) second.a[0][1], y2 = in(reg32) second.a[0][2], y3 = in(reg32) second.a[0][3], y4 = in(reg32) second.a[1][0], y5 = in(reg32) second.a[1][1], y6 = in(reg32) second.a[1][2], y7 = in(reg32) second.a[1][3], y8 = in(reg32) second.a[2][0], y9 = in(reg32) second.a[2][1], y10 = in(reg32) second.a[2][2], y11 = in(reg32) second.a[2][3], y12 = in(reg32) second.a[3][0], y13 = in(reg32) second.a[3][1], y14 = in(reg32) second.a[3][2], y15 = in(reg32) second.a[3][3],
+                to_narrow = in(reg64) second.b.0, to_sums = in(reg64) third.b.0,
+                wc = in(reg64) two.first[0].0, cos = in(reg64) two.first[1].0, wh = in(reg64) two.second[0].0, hid = in(reg64) two.second[1].0, jump = in(reg64) jump,
+            )
+        };
+    }
+    // SAFETY: as in `multiply`. Both products have the same rows.
+    unsafe {
+        match (P::HALVES, P::PIECES) {
+            (Halves::Bf16, 2) => all!("bf16", ["" ""]),
+            (Halves::Bf16, _) => all!("bf16", ["" "" "" ""]),
+            (Halves::Fp16, 2) => all!("f16", ["" ""]),
+            (Halves::Fp16, _) => all!("f16", ["" "" "" ""]),
+        }
+    }
+}
+
+/// Two products of rows with 128 columns each, then the first of the two, with one wait for all of them.
+#[inline(always)]
+pub fn multiply_wide_rows_and_one<P: Chain>([first, second]: [Rows; 2], two: &Two, c: &mut [[f32; 4]; 16]) {
+    let (wide, further) = (first.c, second.c);
+    macro_rules! all {
+        ($halves:literal) => {
+            chain!(
+                concat!(
+                    rows!("128", $halves, [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95], "{to_wide}", "1", "128", ["{x0}, {x1}, {x2}, {x3}" "{x4}, {x5}, {x6}, {x7}" "{x8}, {x9}, {x10}, {x11}" "{x12}, {x13}, {x14}, {x15}"]),
+                    rows!("128", $halves, [96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159], "{to_further}", "1", "128", ["{x0}, {x1}, {x2}, {x3}" "{x4}, {x5}, {x6}, {x7}" "{x8}, {x9}, {x10}, {x11}" "{x12}, {x13}, {x14}, {x15}"]),
+                    first!($halves, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31])
+                ),
+                [c from 0: [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31], wide from 32: [32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95], further from 96: [96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111 112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127 128 129 130 131 132 133 134 135 136 137 138 139 140 141 142 143 144 145 146 147 148 149 150 151 152 153 154 155 156 157 158 159]],
+                x0 = in(reg32) first.a[0][0], x1 = in(reg32) first.a[0][1], x2 = in(reg32) first.a[0][2], x3 = in(reg32) first.a[0][3], x4 = in(reg32) first.a[1][0], x5 = in(reg32) first.a[1][1], x6 = in(reg32) first.a[1][2], x7 = in(reg32) first.a[1][3], x8 = in(reg32) first.a[2][0], x9 = in(reg32) first.a[2][1], x10 = in(reg32) first.a[2][2], x11 = in(reg32) first.a[2][3], x12 = in(reg32) first.a[3][0], x13 = in(reg32) first.a[3][1], x14 = in(reg32) first.a[3][2], x15 = in(reg32) first.a[3][3],
+                to_wide = in(reg64) first.b.0, to_further = in(reg64) second.b.0,
+                wc = in(reg64) two.first[0].0, cos = in(reg64) two.first[1].0,
+            )
+        };
+    }
+    // SAFETY: as in `multiply`. Both products have the same rows.
+    unsafe {
+        match P::HALVES {
+            Halves::Bf16 => all!("bf16"),
+            Halves::Fp16 => all!("f16"),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Matrix products by the tensor cores of four warps at once, operands in shared memory: `wgmma`. Only the target sm_90a
 //! has it: kernels that call these are declared with `only = "sm_90a"`.
 
+use std::marker::PhantomData;
 use std::panic::Location;
 
 use half::{bf16, f16};
@@ -154,4 +155,104 @@ pub fn multiply_rows<P: Product>(a: &[[u32; 4]; 4], b: Operand, c: &mut [[f32; 4
         }
     }
     add_products::<P>(&rows, b, c, at);
+}
+
+/// What is known of a chain of products when the kernel is compiled.
+pub trait Chain {
+    /// What the operands' elements are.
+    const HALVES: Halves;
+    /// 64s of summed indices of the second product: 2 or 4.
+    const PIECES: usize;
+}
+
+/// The two products that a chain ends with, of operands in shared memory: C += A B for A (64 x 64) and B (64 x 64), both stored
+/// along the summed index, and D += A' B' for A' (64 x 64 PIECES) stored across it and B' (64 PIECES x 64) stored along it.
+#[derive(Clone, Copy)]
+pub struct Two {
+    /// A and B.
+    pub first: [Operand; 2],
+    /// A' and B'.
+    pub second: [Operand; 2],
+    /// Bytes from 64 summed indices of B' to the next, a multiple of 16 from 128 on. Those of A' follow each other.
+    pub next: u32,
+}
+
+/// The products that a chain begins with, with an operand in registers as in [`multiply_rows`]: their B, of 64 summed indices, and
+/// C. The third has eight columns and B stored along the summed index, of the others it is stored across.
+pub struct Rows<'a> {
+    /// A.
+    pub a: &'a [[u32; 4]; 4],
+    /// B.
+    pub b: Operand,
+    /// C.
+    pub c: &'a mut [[f32; 4]; 16],
+}
+
+/// One product of a chain as [`multiply`] and [`multiply_rows`] know it.
+struct Link<P, const OCTETS: usize, const ACROSS_A: bool, const ACROSS_B: bool>(PhantomData<P>);
+
+impl<P: Chain, const OCTETS: usize, const ACROSS_A: bool, const ACROSS_B: bool> Product
+    for Link<P, OCTETS, ACROSS_A, ACROSS_B>
+{
+    const OCTETS: usize = OCTETS;
+    const ACROSS_A: bool = ACROSS_A;
+    const ACROSS_B: bool = ACROSS_B;
+    const HALVES: Halves = P::HALVES;
+}
+
+/// The first of the two.
+#[track_caller]
+fn first<P: Chain>(two: &Two, c: &mut [[f32; 4]; 16]) {
+    let [a, b] = two.first;
+    multiply::<Link<P, 8, false, false>, 4>(a, b, c);
+}
+
+/// The two products, with one wait for them; otherwise as [`multiply`].
+#[track_caller]
+pub fn multiply_two<P: Chain>(two: &Two, c: &mut [[f32; 4]; 16], d: &mut [[f32; 4]; 16]) {
+    const { assert!(matches!(P::PIECES, 2 | 4)) };
+    first::<P>(two, c);
+    let [mut a, mut b] = two.second;
+    for _ in 0..P::PIECES {
+        multiply::<Link<P, 8, true, false>, 4>(a, b, d);
+        (a, b) = (a.advance(64 * 128), b.advance(two.next));
+    }
+}
+
+/// Products of rows with 128, 64 and 8 columns, then the two, with one wait for all of them; otherwise as [`multiply_rows`] and
+/// [`multiply`]. The second of the two has 128 summed indices. The last two products of rows have the same ones.
+#[track_caller]
+pub fn multiply_rows_and_two<P: Chain>(
+    [first, second, third]: [Rows; 3],
+    two: &Two,
+    c: &mut [[f32; 4]; 16],
+    d: &mut [[f32; 4]; 16],
+) {
+    assert_eq!(P::PIECES, 2, "with so many columns the second of the two has 128 summed indices");
+    multiply_rows::<Link<P, 16, false, true>>(first.a, first.b, first.c);
+    multiply_narrow_rows_and_two::<P>([second, third], two, c, d);
+}
+
+/// The same without the first.
+#[track_caller]
+pub fn multiply_narrow_rows_and_two<P: Chain>(
+    [second, third]: [Rows; 2],
+    two: &Two,
+    c: &mut [[f32; 4]; 16],
+    d: &mut [[f32; 4]; 16],
+) {
+    assert_eq!(second.a, third.a, "the narrow products have the same rows");
+    multiply_rows::<Link<P, 8, false, true>>(second.a, second.b, second.c);
+    multiply_rows::<Link<P, 1, false, false>>(third.a, third.b, third.c);
+    multiply_two::<P>(two, c, d);
+}
+
+/// Two products of rows with 128 columns each, then the first of the two, with one wait for all of them.
+#[track_caller]
+pub fn multiply_wide_rows_and_one<P: Chain>([first, second]: [Rows; 2], two: &Two, c: &mut [[f32; 4]; 16]) {
+    assert_eq!(first.a, second.a, "the wide products have the same rows");
+    for Rows { a, b, c } in [first, second] {
+        multiply_rows::<Link<P, 16, false, true>>(a, b, c);
+    }
+    self::first::<P>(two, c);
 }

@@ -11,7 +11,9 @@
 //! rows) needs four lanes and dbc none. Of the large size a warpgroup has no registers for both gradients: one makes dWh,
 //! another dWc and dh of the same features.
 //!
-//! A tile's products are added to the block's sums as f32 numbers, not by the tensor cores, whose sums are truncated.
+//! A tile's 64 rows take one wait: the products of the gradients of the 64 before and the two forward ones of these follow each
+//! other on the tensor cores. What the cores add is truncated, by 2^-24 of the sum on the average; so a warpgroup's sums go to the plane
+//! in device memory, which is added to as f32, after [`TILES`] tiles.
 
 use core::marker::PhantomData;
 
@@ -21,9 +23,9 @@ use super::forward::{Head, ready, relu};
 use super::memory::Memory;
 use super::pack::Packed;
 use super::plane::Plane;
-use super::product::ZERO;
+use super::product::{Fragments, ZERO};
 use super::size::{GradEmbed, GradHide, MAX_QUANTILES, Part, Place, Size, Split};
-use super::tile::{AlongK, AlongRows, Features, Order, Tile, opaque};
+use super::tile::{AlongK, AlongRows, Elements, Features, Order, Tile, opaque};
 use super::trunk::TrunkGradient;
 
 /// A tile's image in device memory, in words of four bytes.
@@ -52,6 +54,8 @@ struct Layout<S>(PhantomData<S>);
 
 /// Rows of a tile that a warpgroup works on at once.
 const ROWS: u32 = 64;
+/// Tiles whose sums are the tensor cores' alone.
+const TILES: u32 = 16;
 /// Most pieces of 64 hidden units.
 const PIECES: usize = 4;
 
@@ -74,9 +78,10 @@ impl<S: Size> Layout<S> {
     const ONES: u32 = Self::HID_WEIGHT + chunks_of_block::<S>() * Memory::<S>::words(S::HIDDEN * S::CHUNK);
     const TRUNK_ROWS: u32 = Memory::<S>::SAMPLES + 1;
     const TRUNK: u32 = Self::ONES + Memory::<S>::words(8 * 64);
+    const BELOW: u32 = Self::TRUNK + 2 * chunks_of_block::<S>() * Self::TRUNK_ROWS * S::CHUNK;
     /// Bytes of it.
     #[cfg(not(target_arch = "nvptx64"))]
-    const BYTES: u32 = 4 * (Self::TRUNK + 2 * chunks_of_block::<S>() * Self::TRUNK_ROWS * S::CHUNK);
+    const BYTES: u32 = 4 * (Self::BELOW + 2 * chunks_of_block::<S>() * Memory::<S>::SAMPLES * S::CHUNK);
 
     const fn tile(first: u32, rows: u32, width: u32) -> Tile {
         Tile { start: 4 * first, rows, width, permuted: true, elements: S::ELEMENTS }
@@ -111,14 +116,18 @@ impl<S: Size> Layout<S> {
 
     /// h of tile number `n` [samples + 1, chunk]. The row behind the tile's samples is zero: of rows without sample.
     fn trunk(local: u32, n: u32) -> Tile {
+        Self::features(Self::TRUNK, local, n, Self::TRUNK_ROWS)
+    }
+
+    /// What the activation below h gave [samples, chunk].
+    fn below(local: u32, n: u32) -> Tile {
+        Self::features(Self::BELOW, local, n, Memory::<S>::SAMPLES)
+    }
+
+    fn features(first: u32, local: u32, n: u32, rows: u32) -> Tile {
         let number = n % 2 * chunks_of_block::<S>() + local;
-        Tile {
-            start: 4 * (Self::TRUNK + number * Self::TRUNK_ROWS * S::CHUNK),
-            rows: Self::TRUNK_ROWS,
-            width: S::CHUNK,
-            permuted: false,
-            elements: super::tile::Elements::Single,
-        }
+        let start = 4 * (first + number * rows * S::CHUNK);
+        Tile { start, rows, width: S::CHUNK, permuted: false, elements: Elements::Single }
     }
 }
 
@@ -133,7 +142,7 @@ struct Share<S, const N: usize, A, B>(PhantomData<(S, A, B)>);
 
 impl<S: Size, const N: usize, A: Order, B: Order> warpgroup::Product for Share<S, N, A, B> {
     const HALVES: warpgroup::Halves = match S::ELEMENTS {
-        super::tile::Elements::Fp16 => warpgroup::Halves::Fp16,
+        Elements::Fp16 => warpgroup::Halves::Fp16,
         _ => warpgroup::Halves::Bf16,
     };
     const OCTETS: usize = N;
@@ -141,8 +150,16 @@ impl<S: Size, const N: usize, A: Order, B: Order> warpgroup::Product for Share<S
     const ACROSS_B: bool = !B::ALONG_K;
 }
 
-/// Features by 64 of something else, a lane's part as in [`super::product::Fragments`].
-type Columns = [[f32; 4]; 8];
+/// The chain of products of a size.
+struct Products<S>(PhantomData<S>);
+
+impl<S: Size> warpgroup::Chain for Products<S> {
+    const HALVES: warpgroup::Halves = <Share<S, 8, AlongK, AlongK> as warpgroup::Product>::HALVES;
+    const PIECES: usize = (S::HIDDEN / 64) as usize;
+}
+
+/// 64 rows of x' or d phi' as an operand, two a word.
+type Operand = [[u32; 4]; 4];
 
 /// What the kernel reads beside the head, and what it writes.
 #[derive(Clone, Copy)]
@@ -196,14 +213,21 @@ struct Block<'a> {
 
 /// A warpgroup's gradients, a lane's part of them.
 struct Gradients {
-    /// dWh', [features, 64 hidden units] each.
-    hid_weight: [Columns; PIECES],
+    /// dWh' [features, hidden units], 128 units each.
+    hid_weight: [Fragments; 2],
     /// dbh of two units of each 64, in the first chunk.
     hid_bias: [[f32; 2]; PIECES],
     /// dWc [features, cosines].
-    cos_weight: Columns,
-    /// dbc of two features.
-    cos_bias: [f32; 2],
+    cos_weight: Fragments,
+    /// dbc, the same eight times.
+    cos_bias: Fragments,
+}
+
+impl Gradients {
+    #[inline(always)]
+    fn new() -> Gradients {
+        Gradients { hid_weight: [ZERO; 2], hid_bias: [[0.0; 2]; PIECES], cos_weight: ZERO, cos_bias: ZERO }
+    }
 }
 
 /// The sample that a warpgroup has come to. Its rows are whole sixteens.
@@ -223,7 +247,21 @@ struct Here {
     hidden: Tile,
     cosines: Tile,
     trunk: Tile,
+    below: Tile,
     place: Place,
+}
+
+impl Here {
+    #[inline(always)]
+    fn new<S: Size>(block: &Block, tile: u32, n: u32) -> Here {
+        Here {
+            hidden: Layout::<S>::hidden(n),
+            cosines: Layout::<S>::cosines(n),
+            trunk: Layout::<S>::trunk(block.local, n),
+            below: Layout::<S>::below(block.local, n),
+            place: Place::new::<S>(&block.split, block.head.batch, tile, 0),
+        }
+    }
 }
 
 /// Two features of a warpgroup that a lane has: this one and the one eight further on.
@@ -284,6 +322,8 @@ impl Block<'_> {
                     vectors: self.head.vectors,
                 };
                 h.copy::<S>(Layout::<S>::trunk(local, n), self.split.samples);
+                let below = Features { h: self.chunks.to.below, ..h };
+                below.copy::<S>(Layout::<S>::below(local, n), self.split.samples);
                 local += 1;
             }
         }
@@ -294,78 +334,121 @@ impl Block<'_> {
     #[inline(always)]
     fn go_through<S: Size, const HIDE: bool, const EMBED: bool>(&self) {
         let tiles = self.split.groups(self.head.batch);
-        let mut gradients = Gradients {
-            hid_weight: [[[0.0; 4]; 8]; PIECES],
-            hid_bias: [[0.0; 2]; PIECES],
-            cos_weight: [[0.0; 4]; 8],
-            cos_bias: [0.0; 2],
-        };
-        let exists = self.chunk < self.head.chunks::<S>();
         let bias = [0, 8].map(|further| {
             let at = self.chunk * S::CHUNK + feature() + further;
             if at < self.head.trunk { self.head.cos_bias.get(at) } else { 0.0 }
         });
         self.copy_tile::<S>(self.part, 0);
         let (mut tile, mut n) = (self.part, 0);
-        while tile < tiles {
-            shared::copy_wait::<0>();
-            ready::<S>(); // the tile is there (at first the weights and constants too), the one before has been read
-            self.copy_tile::<S>(tile + self.chunks.parts, n + 1);
-            if exists {
-                let here = Here {
-                    hidden: Layout::<S>::hidden(n),
-                    cosines: Layout::<S>::cosines(n),
-                    trunk: Layout::<S>::trunk(self.local, n),
-                    place: Place::new::<S>(&self.split, self.head.batch, tile, 0),
-                };
-                let mut sample = Sample { begun: 0, left: 0, h: [0.0; 2], sums: [0.0; 2] };
-                let mut row = 0;
-                while row < S::ROWS {
-                    self.rows::<S, HIDE, EMBED>(&here, row, bias, &mut sample, &mut gradients);
-                    row += ROWS;
-                }
-                if EMBED {
-                    self.end_sample::<S>(&here, &sample);
-                }
-                if EMBED && self.chunk == 0 {
-                    sum_hidden::<S>(here.hidden, &mut gradients.hid_bias);
-                }
+        if self.chunk >= self.head.chunks::<S>() {
+            // No chunk is left for this warpgroup: it copies, and waits for the others.
+            while tile < tiles {
+                self.await_tile::<S>(tile, n);
+                (tile, n) = (tile + self.chunks.parts, n + 1);
             }
-            (tile, n) = (tile + self.chunks.parts, n + 1);
+            return;
         }
-        if exists {
-            self.store::<S, HIDE, EMBED>(&gradients);
+        while tile < tiles {
+            let (first, end) = (n == 0, n + TILES);
+            let mut gradients = Gradients::new();
+            while tile < tiles && n < end {
+                self.await_tile::<S>(tile, n);
+                self.tile::<S, HIDE, EMBED>(&Here::new::<S>(self, tile, n), bias, &mut gradients);
+                (tile, n) = (tile + self.chunks.parts, n + 1);
+            }
+            self.store::<S, HIDE, EMBED>(&gradients, first);
         }
     }
 
-    /// 64 rows of a tile, from `row` on.
+    /// Waits for a tile, the block's number `n`, and starts copying the next one where the one before was.
     #[inline(always)]
-    fn rows<S: Size, const HIDE: bool, const EMBED: bool>(
+    fn await_tile<S: Size>(&self, tile: u32, n: u32) {
+        shared::copy_wait::<0>();
+        ready::<S>(); // the tile is there (at first the weights and constants too), the one before has been read
+        self.copy_tile::<S>(tile + self.chunks.parts, n + 1);
+    }
+
+    /// One tile: two times 64 rows.
+    #[inline(always)]
+    fn tile<S: Size, const HIDE: bool, const EMBED: bool>(
         &self,
         here: &Here,
-        row: u32,
         bias: [f32; 2],
-        sample: &mut Sample,
         gradients: &mut Gradients,
     ) {
-        let octet = row / 8;
-        let mut phi = ZERO;
-        unroll8!(j < 8 => {
-            phi[j] = [bias[0], bias[0], bias[1], bias[1]];
-        });
-        let (weight, _) = Layout::<S>::cos_weight(self.local).operand::<AlongK>(0);
-        let (cosines, _) = here.cosines.operand::<AlongK>(octet);
-        warpgroup::multiply::<Share<S, 8, AlongK, AlongK>, 4>(weight, cosines, &mut phi);
-        let mut dx = ZERO;
+        const { assert!(S::ROWS == 2 * ROWS && S::COSINES == 64) };
+        let mut sample = Sample { begun: 0, left: 0, h: [0.0; 2], sums: [0.0; 2] };
+        let (mut phi, mut dx) = (columns_of(bias), ZERO);
+        let two = self.two::<S>(here, 0);
         if EMBED {
-            let (mut weight, weight_step) = Layout::<S>::hid_weight(self.local).operand::<AlongRows>(0);
-            let (mut hidden, hidden_step) = here.hidden.operand::<AlongK>(octet);
-            unroll4!(_piece < (S::HIDDEN / 64) as usize => {
-                warpgroup::multiply::<Share<S, 8, AlongRows, AlongK>, 4>(weight, hidden, &mut dx);
-                weight = weight.advance(weight_step);
-                hidden = hidden.advance(hidden_step);
-            });
+            warpgroup::multiply_two::<Products<S>>(&two, &mut phi, &mut dx);
+        } else {
+            let [weight, cosines] = two.first;
+            warpgroup::multiply::<Share<S, 8, AlongK, AlongK>, 4>(weight, cosines, &mut phi);
         }
+        let (x, d) = self.operands::<S, HIDE, EMBED>(here, &phi, &dx, &mut sample);
+        (phi, dx) = (columns_of(bias), ZERO);
+        let two = self.two::<S>(here, ROWS);
+        let hidden = |piece: u32, row: u32| across(here.hidden, 16 * piece, row);
+        let (cosines, ones) = (across(here.cosines, 0, 0), Layout::<S>::ones().operand::<AlongK>(0).0);
+        let Gradients { hid_weight: [wide, further], cos_weight, cos_bias, .. } = gradients;
+        if HIDE && EMBED {
+            let rows = [
+                warpgroup::Rows { a: &x, b: hidden(0, 0), c: wide },
+                warpgroup::Rows { a: &d, b: cosines, c: cos_weight },
+                warpgroup::Rows { a: &d, b: ones, c: cos_bias },
+            ];
+            warpgroup::multiply_rows_and_two::<Products<S>>(rows, &two, &mut phi, &mut dx);
+        } else if HIDE {
+            let rows = [
+                warpgroup::Rows { a: &x, b: hidden(0, 0), c: wide },
+                warpgroup::Rows { a: &x, b: hidden(1, 0), c: further },
+            ];
+            warpgroup::multiply_wide_rows_and_one::<Products<S>>(rows, &two, &mut phi);
+        } else {
+            let rows = [
+                warpgroup::Rows { a: &d, b: cosines, c: cos_weight },
+                warpgroup::Rows { a: &d, b: ones, c: cos_bias },
+            ];
+            warpgroup::multiply_narrow_rows_and_two::<Products<S>>(rows, &two, &mut phi, &mut dx);
+        }
+        let (x, d) = self.operands::<S, HIDE, EMBED>(here, &phi, &dx, &mut sample);
+        if HIDE {
+            warpgroup::multiply_rows::<Share<S, 16, AlongK, AlongRows>>(&x, hidden(0, ROWS), wide);
+            if S::HIDDEN > 128 {
+                warpgroup::multiply_rows::<Share<S, 16, AlongK, AlongRows>>(&x, hidden(1, ROWS), further);
+            }
+        }
+        if EMBED {
+            let cosines = across(here.cosines, 0, ROWS);
+            warpgroup::multiply_rows::<Share<S, 8, AlongK, AlongRows>>(&d, cosines, cos_weight);
+            warpgroup::multiply_rows::<Share<S, 1, AlongK, AlongK>>(&d, ones, cos_bias);
+            self.end_sample::<S>(here, &sample);
+            if self.chunk == 0 {
+                sum_hidden::<S>(here.hidden, &mut gradients.hid_bias);
+            }
+        }
+    }
+
+    /// The operands of phi' and dx' of 64 rows of a tile, from `row` on.
+    #[inline(always)]
+    fn two<S: Size>(&self, here: &Here, row: u32) -> warpgroup::Two {
+        let (cos_weight, _) = Layout::<S>::cos_weight(self.local).operand::<AlongK>(0);
+        let (cosines, _) = here.cosines.operand::<AlongK>(row / 8);
+        let (hid_weight, _) = Layout::<S>::hid_weight(self.local).operand::<AlongRows>(0);
+        let (hidden, next) = here.hidden.operand::<AlongK>(row / 8);
+        warpgroup::Two { first: [cos_weight, cosines], second: [hid_weight, hidden], next }
+    }
+
+    /// x' and d phi' of the next 64 rows of a tile, from phi' without its activation and dx'.
+    #[inline(always)]
+    fn operands<S: Size, const HIDE: bool, const EMBED: bool>(
+        &self,
+        here: &Here,
+        phi: &Fragments,
+        dx: &Fragments,
+        sample: &mut Sample,
+    ) -> (Operand, Operand) {
         let (mut x, mut d) = ([[0; 4]; 4], [[0; 4]; 4]);
         unroll4!(q < 4 => {
             if sample.left == 0 {
@@ -379,43 +462,21 @@ impl Block<'_> {
                 let j = 2 * q + high;
                 let h = [sample.h[0], sample.h[0], sample.h[1], sample.h[1]];
                 let (p, v) = (phi[j].map(relu), dx[j]);
-                let pair = |a: [f32; 2]| S::ELEMENTS.pair(a[0], a[1]);
+                let pair = |first: f32, second: f32| S::ELEMENTS.pair(first, second);
                 if HIDE {
-                    x[q][2 * high] = pair([h[0] * p[0], h[1] * p[1]]);
-                    x[q][2 * high + 1] = pair([h[2] * p[2], h[3] * p[3]]);
+                    x[q][2 * high] = pair(h[0] * p[0], h[1] * p[1]);
+                    x[q][2 * high + 1] = pair(h[2] * p[2], h[3] * p[3]);
                 }
                 if EMBED {
                     let d_phi = |e: usize| if p[e] > 0.0 { v[e] * h[e] } else { 0.0 };
-                    d[q][2 * high] = pair([d_phi(0), d_phi(1)]);
-                    d[q][2 * high + 1] = pair([d_phi(2), d_phi(3)]);
+                    d[q][2 * high] = pair(d_phi(0), d_phi(1));
+                    d[q][2 * high + 1] = pair(d_phi(2), d_phi(3));
                     let add = |sum: f32, e: usize| math::fma(v[e + 1], p[e + 1], math::fma(v[e], p[e], sum));
                     sample.sums = [add(sample.sums[0], 0), add(sample.sums[1], 2)];
                 }
             });
         });
-        if HIDE {
-            // 32 hidden units at a time: there are not registers for more products beside the sums.
-            unroll8!(piece < (S::HIDDEN / 32) as usize => {
-                let hidden = across(here.hidden, 4 * piece as u32, row);
-                let mut c = ZERO;
-                warpgroup::multiply_rows::<Share<S, 4, AlongK, AlongRows>>(&x, hidden, &mut c);
-                unroll4!(j < 4 => {
-                    add(&mut gradients.hid_weight[piece / 2][4 * (piece % 2) + j], c[j]);
-                });
-            });
-        }
-        if EMBED {
-            let cosines = across(here.cosines, 0, row);
-            let mut c = ZERO;
-            warpgroup::multiply_rows::<Share<S, 8, AlongK, AlongRows>>(&d, cosines, &mut c);
-            unroll8!(j < 8 => {
-                add(&mut gradients.cos_weight[j], c[j]);
-            });
-            let mut c = ZERO;
-            let (ones, _) = Layout::<S>::ones().operand::<AlongK>(0);
-            warpgroup::multiply_rows::<Share<S, 1, AlongK, AlongK>>(&d, ones, &mut c);
-            gradients.cos_bias = [gradients.cos_bias[0] + c[0][0], gradients.cos_bias[1] + c[0][2]];
-        }
+        (x, d)
     }
 
     /// Goes on to the next sample: its h.
@@ -441,49 +502,68 @@ impl Block<'_> {
     #[inline(always)]
     fn write_dh<S: Size>(&self, here: &Here, sample: u32, sums: [f32; 2]) {
         let which = thread::lane() % 4;
-        let feature = self.chunk * S::CHUNK + feature() + 8 * which;
+        let local = feature() + 8 * which;
+        let feature = self.chunk * S::CHUNK + local;
         if which < 2 && sample < here.place.samples && feature < self.head.trunk {
-            let at = (here.place.first + sample) * self.head.trunk + feature;
             let sum = if which == 0 { sums[0] } else { sums[1] };
-            self.chunks.to.dh.set(at, self.chunks.to.through::<S>(sum, at));
+            let to = &self.chunks.to;
+            let at = (here.place.first + sample) * self.head.trunk + feature;
+            to.dh.set(at, to.through::<S>(sum, here.below.get(sample, local)));
         }
     }
 
-    /// Writes the gradients to the part's plane.
+    /// Adds the gradients to the part's plane, or writes them there if they are the `first`.
     #[inline(always)]
-    fn store<S: Size, const HIDE: bool, const EMBED: bool>(&self, gradients: &Gradients) {
+    fn store<S: Size, const HIDE: bool, const EMBED: bool>(&self, gradients: &Gradients, first: bool) {
         let plane = Plane::new::<S>(self.head.trunk, self.head.outputs);
         let (planes, start) = (self.chunks.planes, self.part * plane.len);
-        let out = |value: f32| if S::SCALED { value * self.chunks.to.unit } else { value };
+        let scaled = |value: f32| if S::SCALED { value * self.chunks.to.unit } else { value };
+        let add4 = |at: u32, c: [f32; 4]| {
+            let (c, before) = (c.map(scaled), if first { [0.0; 4] } else { planes.get4(at) });
+            planes.set4(at, [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]]);
+        };
+        let add = |at: u32, value: f32| {
+            planes.set(at, scaled(value) + if first { 0.0 } else { planes.get(at) });
+        };
         let of_thread = 4 * (thread::thread_idx() % 128);
         if HIDE {
             let at = start + plane.hid_weight + self.chunk * S::HIDDEN * S::CHUNK + of_thread;
-            unroll4!(piece < (S::HIDDEN / 64) as usize => {
-                unroll8!(j < 8 => {
-                    let n = (8 * piece + j) as u32;
-                    planes.set4(at + 4 * GradHide::<S>::THREADS * n, gradients.hid_weight[piece][j].map(out));
+            unroll4!(half < (S::HIDDEN / 128) as usize => {
+                unroll16!(j < 16 => {
+                    let n = (16 * half + j) as u32;
+                    add4(at + 4 * GradHide::<S>::THREADS * n, gradients.hid_weight[half % 2][j]);
                 });
             });
         }
         if EMBED {
             let at = start + plane.cos_weight + self.chunk * S::CHUNK * S::COSINES + of_thread;
             unroll8!(j < 8 => {
-                planes.set4(at + 4 * GradEmbed::<S>::THREADS * j as u32, gradients.cos_weight[j].map(out));
-            });
-            unroll4!(piece < (S::HIDDEN / 64) as usize => {
-                if self.chunk == 0 && thread::lane().is_multiple_of(4) {
-                    let at = start + plane.hid_bias + 64 * piece as u32 + feature();
-                    planes.set(at, out(gradients.hid_bias[piece][0]));
-                    planes.set(at + 8, out(gradients.hid_bias[piece][1]));
-                }
+                add4(at + 4 * GradEmbed::<S>::THREADS * j as u32, gradients.cos_weight[j]);
             });
             if thread::lane().is_multiple_of(4) {
                 let at = start + plane.cos_bias + self.chunk * S::CHUNK + feature();
-                planes.set(at, out(gradients.cos_bias[0]));
-                planes.set(at + 8, out(gradients.cos_bias[1]));
+                add(at, gradients.cos_bias[0][0]);
+                add(at + 8, gradients.cos_bias[0][2]);
+                if self.chunk == 0 {
+                    unroll4!(piece < (S::HIDDEN / 64) as usize => {
+                        let at = start + plane.hid_bias + 64 * piece as u32 + feature();
+                        add(at, gradients.hid_bias[piece][0]);
+                        add(at + 8, gradients.hid_bias[piece][1]);
+                    });
+                }
             }
         }
     }
+}
+
+/// phi' without its product: two features' bias in each column.
+#[inline(always)]
+fn columns_of(bias: [f32; 2]) -> Fragments {
+    let mut phi = ZERO;
+    unroll8!(j < 8 => {
+        phi[j] = [bias[0], bias[0], bias[1], bias[1]];
+    });
+    phi
 }
 
 /// B stored across the summed index, which are rows of the tile from `row` on, from octet `first` of its columns on.
@@ -491,12 +571,6 @@ impl Block<'_> {
 fn across(tile: Tile, first: u32, row: u32) -> warpgroup::Operand {
     let (operand, step) = tile.operand::<AlongRows>(first);
     operand.advance(row / ROWS * step)
-}
-
-/// Adds four numbers.
-#[inline(always)]
-fn add(to: &mut [f32; 4], c: [f32; 4]) {
-    *to = [to[0] + c[0], to[1] + c[1], to[2] + c[2], to[3] + c[3]];
 }
 
 /// Sums over the four lanes that have the same features.

@@ -348,7 +348,7 @@ macro_rules! loss_kernels {
                 outputs: shape.outputs,
                 branches: shape.branches,
                 quantiles: shape.quantiles,
-                vectors: head.vectors(shape).into(),
+                vectors: (head.vectors(shape) && launch::aligned(more.below.output)).into(),
                 parts: Self::parts(shape, more.blocks),
                 h: head.h.into(),
                 packed: head.packed.into(),
@@ -369,7 +369,7 @@ macro_rules! chunk_kernels {
     ($($name:ident $size:ident only $only:literal;)*) => { $(
         /// What a loss kernel of warpgroups leaves: `dh` [B, H2], and the parts of the gradients of the
         /// cosine and the hidden layer, `parts` planes; see `chunks`. The `images` are the loss kernel's; `dh`, `below` and
-        /// `below_slope` as there.
+        /// `below_slope` as there; `vectors` = 1 promises of `below` what it does of h.
         #[kernel(
             block = $size::THREADS,
             grid = parts * launch::block_chunks::<$size>(trunk),
@@ -383,6 +383,7 @@ macro_rules! chunk_kernels {
                     batch, trunk, cosines, hidden, outputs, vectors, h.buf(), packed.buf(),
                     [cos_bias.buf(), hid_bias.buf(), out_bias.buf()]
                 ),
+                vectors == 0 || launch::aligned(below.buf()),
                 branches >= 1,
                 branches <= size::MAX_BRANCHES,
                 quantiles >= 1,

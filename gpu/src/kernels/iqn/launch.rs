@@ -431,16 +431,16 @@ pub const fn loss_mmas<E: product::Arithmetic, S: Size>() -> u32 {
         + mmas::<E, GradEmbed<S>>(S::ROWS)
 }
 
-/// Most tensor-core instructions of a chunks' kernel: for whole sixteens of rows a sample and for others, each of 64 rows
-/// phi and dWc with its bias, dx and dWh; and dbh. Four products, a fence before them and two instructions to wait.
+/// Most tensor-core instructions of a chunks' kernel: two times phi (of the larger size's two warpgroups each), dx, dWh, dWc, dbc;
+/// and dbh. Four products, a fence before them and two instructions to wait.
 pub const fn chunk_mmas<S: Size>() -> u32 {
     let pieces = S::HIDDEN / 64;
-    (2 * (2 + 2 + 2 * pieces) + 2 * pieces) * (4 + 3)
+    (2 * (2 + 2 * pieces + 2) + 2 * pieces) * (4 + 3)
 }
 
-/// Most shuffles of a chunks' kernel: dh, at each end of a sample.
+/// Most shuffles of a chunks' kernel: dh, wherever a sample may end.
 pub const fn chunk_shuffles() -> u32 {
-    4 * (4 + 1 + 1)
+    4 * (2 * 4 + 1)
 }
 
 /// Most shuffles of a loss kernel: the samples' losses, the biases' gradients and dh.

@@ -23,11 +23,10 @@ pub struct TrunkGradient {
 }
 
 impl TrunkGradient {
-    /// A sum of dx * phi as the gradient of the activation's argument number `at`.
+    /// A sum of dx * phi as the gradient of the activation's argument, where it gave `below`.
     #[inline(always)]
-    pub fn through<S: Size>(&self, sum: f32, at: u32) -> f32 {
-        let sum = if S::SCALED { sum * self.unit } else { sum };
-        lrelu_gradient(sum, self.below.get(at), self.below_slope)
+    pub fn through<S: Size>(&self, sum: f32, below: f32) -> f32 {
+        lrelu_gradient(if S::SCALED { sum * self.unit } else { sum }, below, self.below_slope)
     }
 }
 
@@ -67,7 +66,7 @@ pub fn sum_dh<S: Size>(
                 sum += products.get(row, column);
                 row += 1;
             }
-            to.dh.set(at, before + to.through::<S>(sum, at));
+            to.dh.set(at, before + to.through::<S>(sum, to.below.get(at)));
         }
         index += S::THREADS;
     }
@@ -114,7 +113,7 @@ pub fn sum_dh_in_warp<S: Size>(
         let feature = chunk * S::CHUNK + column + at;
         if Lane::new().g.is_multiple_of(lanes) && feature < head.trunk {
             let at = (place.first + sample) * head.trunk + feature;
-            to.dh.set(at, to.through::<S>(sums[0], at));
+            to.dh.set(at, to.through::<S>(sums[0], to.below.get(at)));
         }
     }
 }
