@@ -265,9 +265,9 @@ pub struct ProfileArgs {
     /// List the graph's nodes.
     #[arg(long)]
     pub nodes: bool,
-    /// Let the largest products read copies in bf16, where precision and shape suit; under trial, training does without.
+    /// Time the step without copies in bf16 of what the largest products read, where training has them.
     #[arg(long)]
-    pub copies: bool,
+    pub no_copies: bool,
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -294,7 +294,7 @@ pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
         matmuls,
         dot: args.dot.clone(),
         nodes: args.nodes,
-        copies: args.copies,
+        copies: !args.no_copies,
         plan_cache: PlanCache::default_path(),
     };
     let figures = profile(embedded::images(), &config, &options)?;

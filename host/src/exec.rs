@@ -44,12 +44,6 @@ impl Lane {
     /// Most lanes a step may use.
     pub const COUNT: usize = 19;
 
-    /// Which lane's kernels come first where there is no room for all: the lower number. The IQN head has the longest
-    /// kernels and nothing waits for it but the update.
-    pub fn priority(self) -> i32 {
-        if self == Lane::IQN { 0 } else { -5 }
-    }
-
     /// The lane of branch head d (0 to 7).
     pub const fn branch(d: usize) -> Lane {
         Lane(8 + d as u8)

@@ -30,7 +30,7 @@ pub struct ProfileOptions {
     pub nodes: bool,
     /// Cache of cuBLASLt's measured algorithms.
     pub plan_cache: Option<PathBuf>,
-    /// Whether the largest products read copies in bf16 where the shape suits (`StepShape::copies`).
+    /// Whether the largest products read copies in bf16 where training has them (`StepShape::copies`).
     pub copies: bool,
 }
 
@@ -94,7 +94,8 @@ fn measure(
     let mut exec = CudaExec::open(images, cuda)?;
     exec.set_rust_product(gemm::product);
     StepShape::check_supported(config)?;
-    let shape = StepShape { copies: options.copies, ..StepShape::new(config, matmul) };
+    let shape = StepShape::new(config, matmul);
+    let shape = StepShape { copies: shape.copies && options.copies, ..shape };
     let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer)?;
     // 2^18 transitions of 640 bytes are larger than any L2.
     let replay = random_replay(&mut exec, &shape, 1 << 18)?;

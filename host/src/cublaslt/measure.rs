@@ -89,7 +89,7 @@ pub fn choose(
     let [a, b, c] = key.spans();
     let (a, b, c) = (Scratch::random(a, 1)?, Scratch::random(b, 2)?, Scratch::new(4 * c)?);
     let (bias, workspace) = (Scratch::random(key.bias_len(), 3)?, Scratch::new(WORKSPACE_BYTES)?);
-    let stream = Stream::new(gpu, "stream for choosing algorithms", 0)?;
+    let stream = Stream::new(gpu, "stream for choosing algorithms")?;
     gpu.synchronize()?;
     let addresses = Addresses { a: a.address, b: b.address, c: c.address, bias: bias.address };
     let time = |candidate: &Candidate| -> Result<f64, ExecError> {

@@ -140,7 +140,7 @@ unsafe extern "C" {
     pub fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream)
     -> Code;
     pub fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Code;
-    pub fn cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) -> Code;
+    pub fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> Code;
     pub fn cuStreamDestroy_v2(stream: CUstream) -> Code;
     pub fn cuStreamSynchronize(stream: CUstream) -> Code;
     pub fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) -> Code;

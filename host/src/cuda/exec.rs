@@ -103,7 +103,7 @@ impl CudaExec {
         let lanes = (0..Lane::COUNT)
             .map(|lane| {
                 let lane = Lane(lane as u8);
-                let stream = Stream::new(&gpu, lane.to_string(), lane.priority())?;
+                let stream = Stream::new(&gpu, lane.to_string())?;
                 Ok(LaneState { stream, event: Event::ordering(&gpu)?, workspace: None })
             })
             .collect::<Result<_, ExecError>>()?;

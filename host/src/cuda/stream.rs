@@ -20,14 +20,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Makes a stream that errors call `label`. Of kernels that wait for a multiprocessor, those of the stream with the
-    /// lower number come first; captured nodes keep it. The driver brings the number into its range.
-    pub fn new(gpu: &Rc<Gpu>, label: impl Into<String>, priority: i32) -> Result<Self, CudaError> {
+    /// Makes a stream that errors call `label`. It has no priority: a graph does not look at those of its nodes' streams unless
+    /// it is told to, and with them steps took longer (docs/BENCHMARKS.md).
+    pub fn new(gpu: &Rc<Gpu>, label: impl Into<String>) -> Result<Self, CudaError> {
         let (mut raw, label) = (ptr::null_mut(), label.into());
         let flags = driver::STREAM_NON_BLOCKING;
         // SAFETY: `raw` is a live out-parameter; the context is current on this thread.
-        let code = unsafe { driver::cuStreamCreateWithPriority(&mut raw, flags, priority) };
-        check(code, "cuStreamCreateWithPriority", || label.clone())?;
+        let code = unsafe { driver::cuStreamCreate(&mut raw, flags) };
+        check(code, "cuStreamCreate", || label.clone())?;
         Ok(Self { raw, label, _gpu: gpu.clone() })
     }
 

@@ -31,10 +31,10 @@ fn most<K: Kernel>() -> u32 {
 }
 
 /// Most blocks of the kernel behind the loss. Where a block would have a few tiles, all of them on every multiprocessor would
-/// keep the rest of the step from running beside it: P1 takes 244 us a step with 64 or 96 of them, 262 with 132
+/// keep the rest of the step from running beside it: P1 takes 230 us a step with 64 or 86 of them, 242 with 128
 /// (docs/BENCHMARKS.md).
 fn chunk_blocks<K: LossKernel>(s: &Shape) -> u32 {
-    if K::blocks(s, u32::MAX) <= 2 * BLOCKS { 96 } else { BLOCKS }
+    if K::blocks(s, u32::MAX) <= 2 * BLOCKS { 86 } else { BLOCKS }
 }
 
 /// Buffers of the head.

@@ -47,7 +47,8 @@ pub(super) fn heads<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -
 }
 
 /// The data-gradient chain of all full terms on the main lane; each layer's weight gradient beside it as soon as its dY
-/// is there; the attention's backward beside the trunk's.
+/// is there; the attention's backward beside the trunk's. Of two launches that wait for the same one the graph starts the one
+/// recorded first, so the chain comes before what is beside it (P1-core: 99 us a step instead of 106).
 pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Result<(), ExecError> {
     let rows = shape.batch;
     let x = View::new(b.batch.x, shape.stride);
@@ -76,9 +77,8 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
         let output = |o: &Output| (of_term(t, o.layer), d_logits.column(o.column), hidden.column(o.hidden));
         gradients.extend(shape.outputs.iter().map(output));
     }
-    network.weight_gradients(Lane::GRADIENT, rows, planes, &gradients)?;
-
     network.backward_outputs(Lane::MAIN, &b.online, &terms)?;
+    network.weight_gradients(Lane::GRADIENT, rows, planes, &gradients)?;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     let each = |dy_x: &dyn Fn(&TermBuffers) -> (Layer, View, View)| -> Vec<(Layer, View, View)> {
         let of = |(t, term): (usize, &&TermBuffers)| {
@@ -87,20 +87,18 @@ pub(super) fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers
         };
         terms.iter().enumerate().map(of).collect()
     };
-    network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.heads1, d_pre(t), features)))?;
-
     // With attention the C51 term's gradient of h2' is needed as it is, besides its way on through h2.
     let attention = b.parts.as_ref().and_then(|parts| parts.attention.as_ref());
     let bare = attention.map(|attention| View::new(attention.d_features, shape.model.trunk2));
     let heads: Vec<_> = terms.iter().map(|t| (d_pre(t), d_h2(t))).collect();
     network.backward_heads(Lane::MAIN, rows, h2, &heads, bare)?;
     network.parameters = b.parameters.online;
+    network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.heads1, d_pre(t), features)))?;
     network.exec.after(Lane::GRADIENT, Lane::MAIN)?;
     attention::backward(network.exec, shape, b)?;
-    network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.trunk2, d_h2(t), h1)))?;
-
     let layers: Vec<_> = terms.iter().map(|t| (shape.trunk2, d_h2(t), Some(h1), d_h1(t))).collect();
     network.backward(Lane::MAIN, rows, &layers)?;
+    network.weight_gradients(Lane::GRADIENT, rows, planes, &each(&|t| (shape.trunk2, d_h2(t), h1)))?;
     mamba::backward(network.exec, shape, b)?;
     network.weight_gradients(Lane::MAIN, rows, planes, &each(&|t| (shape.trunk1, d_h1(t), x)))?;
     network.exec.after(Lane::MAIN, Lane::GRADIENT)

@@ -143,7 +143,7 @@ fn all_or_none<T>(all: Option<Vec<T>>, nowhere: Option<&'static str>) -> Result<
 
 impl StepShape {
     /// Whether all matrices that copies are made of can be read in pieces of eight numbers, and nothing else writes them than
-    /// what knows of the copies: the Mamba-2 block's trunk and the noisy heads do not.
+    /// what knows of the copies: the Mamba-2 block's trunk, the noisy heads and the vaccine's second batch do not.
     pub fn suits_copies(&self) -> bool {
         let layers = [self.trunk1, self.trunk2, self.heads1];
         let eights = |number: usize| number.is_multiple_of(OCTET);
@@ -151,6 +151,7 @@ impl StepShape {
             && self.precision == Precision::Bf16
             && !self.parts.mamba.enabled
             && !self.model.noisy
+            && !self.parts.vaccine.enabled
             && eights(self.stride)
             && eights(self.pre)
             && self.trunk1.inputs == self.stride

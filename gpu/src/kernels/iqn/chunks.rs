@@ -275,9 +275,12 @@ impl Block<'_> {
     #[inline(always)]
     fn write_constants<S: Size>(&self) {
         let index = thread::thread_idx();
-        let ones = shared::array::<u32>(4 * Layout::<S>::ONES, Memory::<S>::words(8 * 64));
-        if index < Memory::<S>::words(8 * 64) {
-            ones.set(index, S::ELEMENTS.ones());
+        let words = Memory::<S>::words(8 * 64);
+        let ones = shared::array::<u32>(4 * Layout::<S>::ONES, words);
+        let mut word = index;
+        while word < words {
+            ones.set(word, S::ELEMENTS.ones());
+            word += S::THREADS;
         }
         let quads = S::CHUNK / 4;
         if index < 2 * chunks_of_block::<S>() * quads {
@@ -285,7 +288,6 @@ impl Block<'_> {
             let odd = number / chunks_of_block::<S>();
             Layout::<S>::trunk(number % chunks_of_block::<S>(), odd).set4(self.split.samples, quad, [0.0; 4]);
         }
-        const { assert!(S::THREADS >= 8 * 64 / 2) };
     }
 
     /// Starts copying the chunks' weights.

@@ -130,28 +130,34 @@ fn lane_column<S: Size>() -> u32 {
     2 * (if S::GROUPS { opaque(thread::lane()) } else { thread::lane() } % 4)
 }
 
-/// u where positive, slope * u elsewhere.
+/// u where positive, slope * u elsewhere: the larger of the two, as the slope is 0 to 1.
 #[inline(always)]
 fn leaky(u: f32, slope: f32) -> f32 {
-    if u > 0.0 { u } else { slope * u }
+    larger(u, slope * u)
 }
 
 /// 0 where not positive; NaN stays.
 #[inline(always)]
 pub fn relu(u: f32) -> f32 {
+    larger(u, 0.0)
+}
+
+/// The larger number; NaN if one is.
+#[inline(always)]
+fn larger(u: f32, v: f32) -> f32 {
     #[cfg(target_arch = "nvptx64")]
     {
-        let positive: f32;
-        // SAFETY: computes from its operand alone. One instruction where a comparison and a choice are two.
+        let larger: f32;
+        // SAFETY: computes from its operands alone. One instruction where a comparison and a choice are two.
         unsafe {
-            core::arch::asm!("max.NaN.f32 {}, {}, 0f00000000;", out(reg32) positive, in(reg32) u,
+            core::arch::asm!("max.NaN.f32 {}, {}, {};", out(reg32) larger, in(reg32) u, in(reg32) v,
                 options(pure, nomem, nostack, preserves_flags));
         }
-        positive
+        larger
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        if u > 0.0 || u.is_nan() { u } else { 0.0 }
+        if u > v || u.is_nan() { u } else { v }
     }
 }
 

@@ -170,15 +170,12 @@ impl Loss {
                 let mut add = |target: f32| {
                     let u = target - z;
                     let weight = math::abs(tau - if u < 0.0 { 1.0 } else { 0.0 });
-                    let size = math::abs(u);
-                    // Comparisons that leave a NaN as it is.
-                    let (huber, clamped) = if size > kappa {
-                        (kappa * (size - 0.5 * kappa), if u < 0.0 { -kappa } else { kappa })
-                    } else {
-                        (0.5 * u * u, u)
-                    };
-                    loss = math::fma(weight, huber, loss);
-                    slope = math::fma(weight, clamped, slope);
+                    // Comparisons that leave a NaN as it is. With c = clamp(u), huber is c (u - c / 2) on both sides.
+                    let below = if u > kappa { kappa } else { u };
+                    let clamped = if u < -kappa { -kappa } else { below };
+                    let weighted = weight * clamped;
+                    loss = math::fma(weighted, math::fma(-0.5, clamped, u), loss);
+                    slope += weighted;
                 };
                 let first = (sample * self.branches + branch) * self.targets;
                 let mut j = 0;

@@ -359,16 +359,28 @@ impl Tile {
         }
     }
 
+    /// Calls `act` with the first of each four words that are the calling thread's. How many times is a constant but for the last
+    /// one: the loop is written out, and what the addresses have in common is computed once.
+    #[inline(always)]
+    fn each_four<S: Size>(&self, act: impl Fn(u32)) {
+        let (first, step) = (4 * opaque(thread::thread_idx()), 4 * S::THREADS);
+        let whole = self.words() / step;
+        let mut n = 0;
+        while n < whole {
+            act(first + n * step);
+            n += 1;
+        }
+        if !self.words().is_multiple_of(step) && first + whole * step < self.words() {
+            act(first + whole * step);
+        }
+    }
+
     /// Starts copying the whole tile from `from` in what `pack` wrote, where it lies as it does here. The whole block calls,
     /// and closes the group of copies.
     #[inline(always)]
     pub fn copy<S: Size>(&self, packed: &In<f32>, from: u32) {
         let words = shared::array::<f32>(self.start, self.words());
-        let mut at = 4 * opaque(thread::thread_idx());
-        while at < self.words() {
-            shared::copy_async16(words, at, packed, from + at, 16);
-            at += 4 * S::THREADS;
-        }
+        self.each_four::<S>(|at| shared::copy_async16(words, at, packed, from + at, 16));
     }
 }
 
@@ -377,11 +389,7 @@ impl Tile {
     #[inline(always)]
     pub fn save<S: Size>(&self, images: &Out<f32>, to: u32) {
         let words = shared::array::<f32>(self.start, self.words());
-        let mut at = 4 * opaque(thread::thread_idx());
-        while at < self.words() {
-            images.set4(to + at, words.get4(at));
-            at += 4 * S::THREADS;
-        }
+        self.each_four::<S>(|at| images.set4(to + at, words.get4(at)));
     }
 
     /// Starts copying one float, or with `bytes` = 0 a zero, to an f32 tile.
