@@ -150,13 +150,20 @@ fn whole<E: Exec>(
     }
     auxiliary::forward(exec, shape, b)?;
     heads(exec, shape, b)?;
+    // The value networks wait for the heads too, but where they feed no loss nothing waits for them: recorded behind the losses,
+    // they start behind them.
+    let fed = shape.parts.iql.feeds_losses();
     if let Some(parts) = &b.parts
         && let Some(iql) = &parts.iql
     {
         exec.after(Lane::IQL, Lane::MAIN)?;
+        if !fed {
+            losses(exec, shape, b)?;
+        }
         iql::values(exec, shape, b, parts, iql)?;
-        if shape.parts.iql.feeds_losses() {
+        if fed {
             exec.after(Lane::MAIN, Lane::IQL)?;
+            losses(exec, shape, b)?;
         }
         if let Some(iqn) = &parts.iqn
             && weighted
@@ -167,8 +174,9 @@ fn whole<E: Exec>(
             iqn::trunk(exec, shape, b, parts, iqn)?;
         }
         iql::backward(exec, shape, b, parts, iql)?;
+    } else {
+        losses(exec, shape, b)?;
     }
-    losses(exec, shape, b)?;
     auxiliary::backward(exec, shape, b)?;
     backward(exec, shape, b)?;
     // What has a part in the main parameters' terms is joined here, the other groups' gradients when the terms are added.

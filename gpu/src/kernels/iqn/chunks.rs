@@ -22,120 +22,22 @@ use cuda_std::prelude::*;
 use super::forward::{Head, ready, relu};
 use super::memory::Memory;
 use super::pack::Packed;
-use super::plane::Plane;
 use super::product::{Fragments, ZERO};
-use super::size::{GradEmbed, GradHide, MAX_QUANTILES, Part, Place, Size, Split};
+use super::size::{MAX_QUANTILES, Place, Size, Split};
 use super::tile::{AlongK, AlongRows, Elements, Features, Order, Tile, opaque};
 use super::trunk::TrunkGradient;
 
-/// A tile's image in device memory, in words of four bytes.
-pub struct Image<S>(PhantomData<S>);
+mod gradients;
+mod layout;
 
-impl<S: Size> Image<S> {
-    const HIDDEN: u32 = Memory::<S>::words(S::ROWS * S::HIDDEN);
-    /// Words of an image.
-    pub const WORDS: u32 = Self::HIDDEN + Memory::<S>::words(S::ROWS * S::COSINES);
+use gradients::{Gradients, sum_hidden};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use layout::bytes;
+pub use layout::{Image, chunks_of_block};
+use layout::{Layout, ROWS, across, both};
 
-    /// Where du1 of tile number `tile` begins.
-    #[inline(always)]
-    pub fn hidden(tile: u32) -> u32 {
-        tile * Self::WORDS
-    }
-
-    /// Where its cosines begin.
-    #[inline(always)]
-    pub fn cosines(tile: u32) -> u32 {
-        tile * Self::WORDS + Self::HIDDEN
-    }
-}
-
-/// Where everything lies in a block's shared memory.
-struct Layout<S>(PhantomData<S>);
-
-/// Rows of a tile that a warpgroup works on at once.
-const ROWS: u32 = 64;
 /// Tiles whose sums are the tensor cores' alone.
 const TILES: u32 = 16;
-/// Most pieces of 64 hidden units.
-const PIECES: usize = 4;
-
-/// Chunks of a block: of the small size each warpgroup has one, of the larger both have the same.
-pub const fn chunks_of_block<S: Size>() -> u32 {
-    if both::<S>() { S::THREADS / 128 } else { 1 }
-}
-
-/// Whether a warpgroup makes both gradients of its chunk: as registers allow.
-const fn both<S: Size>() -> bool {
-    S::HIDDEN <= 128
-}
-
-impl<S: Size> Layout<S> {
-    // In words of four bytes.
-    const COSINES: u32 = 2 * Memory::<S>::words(S::ROWS * S::HIDDEN);
-    const COS_WEIGHT: u32 = Self::COSINES + 2 * Memory::<S>::words(S::ROWS * S::COSINES);
-    const HID_WEIGHT: u32 =
-        Self::COS_WEIGHT + chunks_of_block::<S>() * Memory::<S>::words(S::CHUNK * S::COSINES);
-    const ONES: u32 = Self::HID_WEIGHT + chunks_of_block::<S>() * Memory::<S>::words(S::HIDDEN * S::CHUNK);
-    const TRUNK_ROWS: u32 = Memory::<S>::SAMPLES + 1;
-    const TRUNK: u32 = Self::ONES + Memory::<S>::words(8 * 64);
-    const BELOW: u32 = Self::TRUNK + 2 * chunks_of_block::<S>() * Self::TRUNK_ROWS * S::CHUNK;
-    /// Bytes of it.
-    #[cfg(not(target_arch = "nvptx64"))]
-    const BYTES: u32 = 4 * (Self::BELOW + 2 * chunks_of_block::<S>() * Memory::<S>::SAMPLES * S::CHUNK);
-
-    const fn tile(first: u32, rows: u32, width: u32) -> Tile {
-        Tile { start: 4 * first, rows, width, permuted: true, elements: S::ELEMENTS }
-    }
-
-    /// du1 of the block's tile number `n`.
-    fn hidden(n: u32) -> Tile {
-        Self::tile(n % 2 * Memory::<S>::words(S::ROWS * S::HIDDEN), S::ROWS, S::HIDDEN)
-    }
-
-    /// Its cosines.
-    fn cosines(n: u32) -> Tile {
-        Self::tile(Self::COSINES + n % 2 * Memory::<S>::words(S::ROWS * S::COSINES), S::ROWS, S::COSINES)
-    }
-
-    /// The cosine layer's weight of the block's chunk number `local` [chunk, cosines].
-    fn cos_weight(local: u32) -> Tile {
-        let words = Memory::<S>::words(S::CHUNK * S::COSINES);
-        Self::tile(Self::COS_WEIGHT + local * words, S::CHUNK, S::COSINES)
-    }
-
-    /// The hidden layer's [hidden, chunk].
-    fn hid_weight(local: u32) -> Tile {
-        let words = Memory::<S>::words(S::HIDDEN * S::CHUNK);
-        Self::tile(Self::HID_WEIGHT + local * words, S::HIDDEN, S::CHUNK)
-    }
-
-    /// Eight columns of ones [8, 64], by which rows are summed.
-    fn ones() -> Tile {
-        Self::tile(Self::ONES, 8, 64)
-    }
-
-    /// h of tile number `n` [samples + 1, chunk]. The row behind the tile's samples is zero: of rows without sample.
-    fn trunk(local: u32, n: u32) -> Tile {
-        Self::features(Self::TRUNK, local, n, Self::TRUNK_ROWS)
-    }
-
-    /// What the activation below h gave [samples, chunk].
-    fn below(local: u32, n: u32) -> Tile {
-        Self::features(Self::BELOW, local, n, Memory::<S>::SAMPLES)
-    }
-
-    fn features(first: u32, local: u32, n: u32, rows: u32) -> Tile {
-        let number = n % 2 * chunks_of_block::<S>() + local;
-        let start = 4 * (first + number * rows * S::CHUNK);
-        Tile { start, rows, width: S::CHUNK, permuted: false, elements: Elements::Single }
-    }
-}
-
-/// Bytes of a block's shared memory.
-#[cfg(not(target_arch = "nvptx64"))]
-pub const fn bytes<S: Size>() -> u32 {
-    Layout::<S>::BYTES
-}
 
 /// A product of the size's halves with N octets of columns.
 struct Share<S, const N: usize, A, B>(PhantomData<(S, A, B)>);
@@ -209,25 +111,6 @@ struct Block<'a> {
     local: u32,
     /// The same of the trunk; beyond the last one where they have no whole number of blocks.
     chunk: u32,
-}
-
-/// A warpgroup's gradients, a lane's part of them.
-struct Gradients {
-    /// dWh' [features, hidden units], 128 units each.
-    hid_weight: [Fragments; 2],
-    /// dbh of two units of each 64, in the first chunk.
-    hid_bias: [[f32; 2]; PIECES],
-    /// dWc [features, cosines].
-    cos_weight: Fragments,
-    /// dbc, the same eight times.
-    cos_bias: Fragments,
-}
-
-impl Gradients {
-    #[inline(always)]
-    fn new() -> Gradients {
-        Gradients { hid_weight: [ZERO; 2], hid_bias: [[0.0; 2]; PIECES], cos_weight: ZERO, cos_bias: ZERO }
-    }
 }
 
 /// The sample that a warpgroup has come to. Its rows are whole sixteens.
@@ -513,49 +396,6 @@ impl Block<'_> {
             to.dh.set(at, to.through::<S>(sum, here.below.get(sample, local)));
         }
     }
-
-    /// Adds the gradients to the part's plane, or writes them there if they are the `first`.
-    #[inline(always)]
-    fn store<S: Size, const HIDE: bool, const EMBED: bool>(&self, gradients: &Gradients, first: bool) {
-        let plane = Plane::new::<S>(self.head.trunk, self.head.outputs);
-        let (planes, start) = (self.chunks.planes, self.part * plane.len);
-        let scaled = |value: f32| if S::SCALED { value * self.chunks.to.unit } else { value };
-        let add4 = |at: u32, c: [f32; 4]| {
-            let (c, before) = (c.map(scaled), if first { [0.0; 4] } else { planes.get4(at) });
-            planes.set4(at, [c[0] + before[0], c[1] + before[1], c[2] + before[2], c[3] + before[3]]);
-        };
-        let add = |at: u32, value: f32| {
-            planes.set(at, scaled(value) + if first { 0.0 } else { planes.get(at) });
-        };
-        let of_thread = 4 * (thread::thread_idx() % 128);
-        if HIDE {
-            let at = start + plane.hid_weight + self.chunk * S::HIDDEN * S::CHUNK + of_thread;
-            unroll4!(half < (S::HIDDEN / 128) as usize => {
-                unroll16!(j < 16 => {
-                    let n = (16 * half + j) as u32;
-                    add4(at + 4 * GradHide::<S>::THREADS * n, gradients.hid_weight[half % 2][j]);
-                });
-            });
-        }
-        if EMBED {
-            let at = start + plane.cos_weight + self.chunk * S::CHUNK * S::COSINES + of_thread;
-            unroll8!(j < 8 => {
-                add4(at + 4 * GradEmbed::<S>::THREADS * j as u32, gradients.cos_weight[j]);
-            });
-            if thread::lane().is_multiple_of(4) {
-                let at = start + plane.cos_bias + self.chunk * S::CHUNK + feature();
-                add(at, gradients.cos_bias[0][0]);
-                add(at + 8, gradients.cos_bias[0][2]);
-                if self.chunk == 0 {
-                    unroll4!(piece < (S::HIDDEN / 64) as usize => {
-                        let at = start + plane.hid_bias + 64 * piece as u32 + feature();
-                        add(at, gradients.hid_bias[piece][0]);
-                        add(at + 8, gradients.hid_bias[piece][1]);
-                    });
-                }
-            }
-        }
-    }
 }
 
 /// phi' without its product: two features' bias in each column.
@@ -568,13 +408,6 @@ fn columns_of(bias: [f32; 2]) -> Fragments {
     phi
 }
 
-/// B stored across the summed index, which are rows of the tile from `row` on, from octet `first` of its columns on.
-#[inline(always)]
-fn across(tile: Tile, first: u32, row: u32) -> warpgroup::Operand {
-    let (operand, step) = tile.operand::<AlongRows>(first);
-    operand.advance(row / ROWS * step)
-}
-
 /// Sums over the four lanes that have the same features.
 #[inline(always)]
 fn over_lanes(sums: [f32; 2]) -> [f32; 2] {
@@ -582,22 +415,6 @@ fn over_lanes(sums: [f32; 2]) -> [f32; 2] {
         let pair = sum + warp::shfl_xor(sum, 1);
         pair + warp::shfl_xor(pair, 2)
     })
-}
-
-/// Adds the sums of du1 over a tile's rows.
-#[inline(always)]
-fn sum_hidden<S: Size>(hidden: Tile, to: &mut [[f32; 2]; PIECES]) {
-    let (ones, _) = Layout::<S>::ones().operand::<AlongK>(0);
-    unroll4!(piece < (S::HIDDEN / 64) as usize => {
-        let mut c = ZERO;
-        let mut row = 0;
-        while row < S::ROWS {
-            let hidden = across(hidden, 8 * piece as u32, row);
-            warpgroup::multiply::<Share<S, 1, AlongRows, AlongK>, 4>(hidden, ones, &mut c);
-            row += ROWS;
-        }
-        to[piece] = [to[piece][0] + c[0][0], to[piece][1] + c[0][2]];
-    });
 }
 
 const _: () = {
