@@ -9,8 +9,9 @@ task      Acrobot with its shipped settings: the mean return over all validation
           sooner (the last ones are all alike).
 
 Differences are taken seed by seed, so that what the seeds have in common falls out. A part whose removal gains more than
-two standard errors ought to be off by default; the table marks it. FOLDER/ablation.json has every run; `--known FILE`, such
-a file of before, says which need not be made again (runs of one program, seed and kind of GPU are the same bits), and
+two standard errors ought to be off by default; the table marks it. FOLDER/ablation.json has every run that has ended, written
+anew at the end of each: stopped from outside, the program loses the runs under way alone. `--known FILE`, such a file of before
+(FOLDER's own too), says which need not be made again (runs of one program, seed and kind of GPU are the same bits), and
 `--seconds` after how long no further run begins, so that the table can be made in parts. The code is 1 if a run failed, 3 if
 runs are left. `--set` values go to every run, for a trial at a smaller size.
 """
@@ -21,7 +22,7 @@ import math
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 PRESETS = Path(__file__).resolve().parent.parent / "settings/src/presets"
@@ -154,11 +155,16 @@ def main():
     done = {(r["study"], r["without"], r["seed"], *r["keys"]) for r in known}
     plan = [p for p in plan if (p[0], p[1], p[3], *p[2]) not in done]
     options.end = time.monotonic() + options.seconds
+    results, left, file = list(known), 0, Path(options.out) / "ablation.json"
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda p: train(options, *p), plan))
-    left = results.count(None)
-    results = known + [r for r in results if r]
-    (Path(options.out) / "ablation.json").write_text(json.dumps(results))
+        for run in as_completed([pool.submit(train, options, *p) for p in plan]):
+            if run.result() is None:
+                left += 1
+                continue
+            results.append(run.result())
+            written = file.with_suffix(".tmp")
+            written.write_text(json.dumps(results))
+            written.replace(file)
     good = [table(study, results) for study in STUDIES if any(r["study"] == study for r in results)]
     if left:
         print(f"{left} runs are left", file=sys.stderr)
