@@ -32,6 +32,17 @@ const DEFAULTS: Dims = Dims {
     targets: 32,
     offset: 0,
 };
+/// More tiles for one block than the kernel behind the loss keeps in registers before it adds them to its plane.
+const LONG: Dims = Dims {
+    batch: 70,
+    trunk: 40,
+    cosines: 12,
+    hidden: 20,
+    actions: &[3, 2],
+    quantiles: 32,
+    targets: 3,
+    offset: 0,
+};
 /// More than one group of outputs, a single quantile.
 const MANY_OUTPUTS: Dims = Dims {
     batch: 17,
@@ -180,14 +191,17 @@ all! {
     bf16_group_small_unaligned: IqnLossBf16GroupSmall, Bf16, UNALIGNED, 2;
     bf16_group_small_defaults: IqnLossBf16GroupSmall, Bf16, DEFAULTS, 1;
     bf16_group_small_many_outputs: IqnLossBf16GroupSmall, Bf16, MANY_OUTPUTS, 132;
+    bf16_group_small_long: IqnLossBf16GroupSmall, Bf16, LONG, 1;
     bf16_group_medium_odd: IqnLossBf16GroupMedium, Bf16, ODD, 1;
     bf16_group_medium_unaligned: IqnLossBf16GroupMedium, Bf16, UNALIGNED, 1;
     bf16_group_medium_wide: IqnLossBf16GroupMedium, Bf16, WIDE, 1;
+    bf16_group_medium_long: IqnLossBf16GroupMedium, Bf16, LONG, 1;
     fp16_group_small_odd: IqnLossFp16GroupSmall, Tf32, ODD, 4;
     fp16_group_small_unaligned: IqnLossFp16GroupSmall, Tf32, UNALIGNED, 2;
     fp16_group_small_defaults: IqnLossFp16GroupSmall, Tf32, DEFAULTS, 1;
     fp16_group_small_many_outputs: IqnLossFp16GroupSmall, Tf32, MANY_OUTPUTS, 132;
     fp16_group_medium_unaligned: IqnLossFp16GroupMedium, Tf32, UNALIGNED, 1;
+    fp16_group_small_long: IqnLossFp16GroupSmall, Tf32, LONG, 1;
     fp16_group_medium_wide: IqnLossFp16GroupMedium, Tf32, WIDE, 1;
 }
 

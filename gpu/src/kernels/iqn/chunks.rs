@@ -8,7 +8,7 @@
 //! phi' = relu(Wc cos' + bc) and dx' = Wh' du1' come from shared memory; x' = h phi' and d phi' = (dx' h where phi' is positive)
 //! are made in the registers where they are the operands of dWh' += x' du1 and dWc += d phi' cos. Neither is ever in memory,
 //! warpgroups never wait for each other but for the tile's copies, and a lane has two features, so that dh (a sum of dx phi over a sample's
-//! rows) needs four lanes and dbc none. Of the large size a warpgroup has no registers for both gradients: one makes dWh,
+//! rows) needs four lanes and dbc none. Of the medium size a warpgroup has no registers for both gradients: one makes dWh,
 //! another dWc and dh of the same features.
 //!
 //! A tile's 64 rows take one wait: the products of the gradients of the 64 before and the two forward ones of these follow each
