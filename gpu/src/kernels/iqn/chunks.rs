@@ -23,7 +23,9 @@ use super::forward::{Head, ready, relu};
 use super::memory::Memory;
 use super::pack::Packed;
 use super::product::{Fragments, ZERO};
-use super::size::{MAX_QUANTILES, Place, Size, Split};
+use super::size::{
+    ChunkMedium, ChunkSmall, Fp16ChunkMedium, Fp16ChunkSmall, MAX_QUANTILES, Place, Size, Split,
+};
 use super::tile::{AlongK, AlongRows, Elements, Features, Order, Tile, opaque};
 use super::trunk::TrunkGradient;
 
@@ -417,9 +419,14 @@ fn over_lanes(sums: [f32; 2]) -> [f32; 2] {
     })
 }
 
+/// A sample's rows are in one tile, so that it has ended with it.
+const fn holds_samples<S: Size>() {
+    assert!(S::ROWS >= MAX_QUANTILES);
+}
+
 const _: () = {
-    // A sample's rows are in one tile, so that it has ended with it.
-    assert!(
-        super::size::ChunkSmall::ROWS >= MAX_QUANTILES && super::size::ChunkMedium::ROWS >= MAX_QUANTILES
-    );
+    holds_samples::<ChunkSmall>();
+    holds_samples::<ChunkMedium>();
+    holds_samples::<Fp16ChunkSmall>();
+    holds_samples::<Fp16ChunkMedium>();
 };
