@@ -1,6 +1,7 @@
 //! A run that is killed, stopped or refused, and goes on: what `docs/RESUME.md` promises, of the program as a whole.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -44,7 +45,16 @@ fn stopped_by_a_signal_it_saves_says_how_to_go_on_and_does() {
     run(&train("cpu", &sets, &["--quiet", "--run", &text(&whole)])).good();
     for (signal, code) in [(libc::SIGTERM, 143), (libc::SIGINT, 130)] {
         let stopped = folder.path().join(format!("stopped{signal}"));
-        let child = start(&mut program(&train("cpu", &sets, &["--run", &text(&stopped)])));
+        let mut command = program(&train("cpu", &sets, &["--run", &text(&stopped)]));
+        // SAFETY: one call that may be made between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                // What a shell without job control starts in the background ignores SIGINT, and the program leaves it at that.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
+        let child = start(&mut command);
         // Between two epochs or inside one; a stop before the first one ends is another case.
         let begun = Instant::now();
         while !stopped.join("best.safetensors").is_file() {
