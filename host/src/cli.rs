@@ -265,6 +265,9 @@ pub struct ProfileArgs {
     /// List the graph's nodes.
     #[arg(long)]
     pub nodes: bool,
+    /// Look for a faster order of the step's nodes for so many seconds, and print the best one (Rust products).
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub orders: Option<u32>,
     /// Time the step without copies in bf16 of what the largest products read, where training has them.
     #[arg(long)]
     pub no_copies: bool,

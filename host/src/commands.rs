@@ -12,6 +12,7 @@ pub mod resume;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::CommandFactory;
@@ -294,6 +295,7 @@ pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
         matmuls,
         dot: args.dot.clone(),
         nodes: args.nodes,
+        orders: args.orders.map(|seconds| Duration::from_secs(seconds.into())),
         copies: !args.no_copies,
         plan_cache: PlanCache::default_path(),
     };

@@ -1,13 +1,14 @@
 //! `host profile`: what a training step costs, as graph replays, whole and by section.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use gpu::philox;
 use serde::Serialize;
 use settings::{Config, Precision};
 
-use crate::cuda::{CudaExec, CudaOptions, Graph, KernelImages, Products};
+use crate::cuda::{CudaExec, CudaOptions, Graph, KernelImages, Products, orders};
 use crate::exec::Memory;
 use crate::gemm;
 use crate::step::{Matmul, Replay, Section, StepBuffers, StepShape, record, record_section};
@@ -28,6 +29,8 @@ pub struct ProfileOptions {
     pub dot: Option<PathBuf>,
     /// Whether to list the nodes.
     pub nodes: bool,
+    /// How long to look for a faster order of the nodes.
+    pub orders: Option<Duration>,
     /// Cache of cuBLASLt's measured algorithms.
     pub plan_cache: Option<PathBuf>,
     /// Whether the largest products read copies in bf16 where training has them (`StepShape::copies`).
@@ -120,6 +123,10 @@ fn measure(
         for (i, node) in graph.nodes().iter().enumerate() {
             write_result(&format!("{i:3} {node}\n"))?;
         }
+    }
+    if let Some(time) = options.orders {
+        let found = orders::search(&graph, &mut exec, time)?;
+        write_result(&orders::report(&graph, &found))?;
     }
     Ok(StepFigures {
         precision: config.train.precision,

@@ -65,6 +65,14 @@ impl GraphHandle {
         self.0
     }
 
+    /// A graph without nodes.
+    pub fn new() -> Result<Self, CudaError> {
+        let mut graph = Self(ptr::null_mut());
+        // SAFETY: `graph` is a live out-parameter.
+        check(unsafe { driver::cuGraphCreate(&mut graph.0, 0) }, "cuGraphCreate", String::new)?;
+        Ok(graph)
+    }
+
     /// Makes an executable graph of it.
     pub fn instantiate(&self) -> Result<ExecHandle, CudaError> {
         let mut exec = ExecHandle(ptr::null_mut());
@@ -80,7 +88,7 @@ impl Drop for GraphHandle {
         if self.0.is_null() {
             return;
         }
-        // SAFETY: made by a capture and destroyed once; executable graphs made of it live on their own.
+        // SAFETY: made by a capture or by `new` and destroyed once; executable graphs made of it live on their own.
         if let Err(error) = check(unsafe { driver::cuGraphDestroy(self.0) }, "cuGraphDestroy", String::new) {
             tracing::warn!("{error}");
         }

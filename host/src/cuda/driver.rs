@@ -153,6 +153,14 @@ unsafe extern "C" {
     pub fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent) -> Code;
     pub fn cuEventDestroy_v2(event: CUevent) -> Code;
     pub fn cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> Code;
+    pub fn cuGraphCreate(graph: *mut CUgraph, flags: c_uint) -> Code;
+    pub fn cuGraphAddKernelNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        dependencies: *const CUgraphNode,
+        count: usize,
+        params: *const CUDA_KERNEL_NODE_PARAMS,
+    ) -> Code;
     pub fn cuGraphUpload(exec: CUgraphExec, stream: CUstream) -> Code;
     pub fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> Code;
     pub fn cuGraphExecDestroy(exec: CUgraphExec) -> Code;

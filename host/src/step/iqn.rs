@@ -31,10 +31,10 @@ fn most<K: Kernel>() -> u32 {
 }
 
 /// Most blocks of the kernel behind the loss. Where a block would have a few tiles, all of them on every multiprocessor would
-/// keep the rest of the step from running beside it: P1 takes 230 us a step with 64 or 86 of them, 242 with 128
+/// keep the rest of the step from running beside it: P1 takes 212 us a step with 64 of them, 217 with 86, 223 with 110
 /// (docs/BENCHMARKS.md).
 fn chunk_blocks<K: LossKernel>(s: &Shape) -> u32 {
-    if K::blocks(s, u32::MAX) <= 2 * BLOCKS { 86 } else { BLOCKS }
+    if K::blocks(s, u32::MAX) <= 2 * BLOCKS { 64 } else { BLOCKS }
 }
 
 /// Buffers of the head.
@@ -214,24 +214,34 @@ fn head_buffers(shape: &StepShape, h: Buf<f32>, flat: Buf<f32>, packed: Buf<f32>
     HeadBuffers { h, packed, cos_bias, hid_bias, out_bias }
 }
 
-/// Lays out both heads' weights as the kernels read them. Waits for nothing but the last step.
-pub fn pack<E: Exec>(
+/// Lays out the target head's weights as the kernels read them. Waits for nothing but the last step.
+pub fn pack_target<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
     b: &StepBuffers,
     buffers: &IqnBuffers,
 ) -> Result<(), ExecError> {
-    let p = &b.parameters;
-    for (flat, packed) in [(p.target, buffers.target_packed), (p.online, buffers.packed)] {
-        let [cos_weight, _, hid_weight, _, out_weight, _] = tensors(shape, flat);
-        let arithmetic = kernels(exec, shape)?.arithmetic();
-        let arguments = PackArguments { arithmetic, cos_weight, hid_weight, out_weight, packed };
-        by_loss!(exec, shape, |K| {
-            let pack = <K as LossKernel>::Pack::new(&kernel_shape(shape), &arguments);
-            exec.launch(Lane::IQN, &pack)
-        })?;
-    }
-    Ok(())
+    pack(exec, shape, b.parameters.target, buffers.target_packed)
+}
+
+/// The online head's.
+pub fn pack_online<E: Exec>(
+    exec: &mut E,
+    shape: &StepShape,
+    b: &StepBuffers,
+    buffers: &IqnBuffers,
+) -> Result<(), ExecError> {
+    pack(exec, shape, b.parameters.online, buffers.packed)
+}
+
+fn pack<E: Exec>(exec: &mut E, shape: &StepShape, flat: Buf<f32>, packed: Buf<f32>) -> Result<(), ExecError> {
+    let [cos_weight, _, hid_weight, _, out_weight, _] = tensors(shape, flat);
+    let arithmetic = kernels(exec, shape)?.arithmetic();
+    let arguments = PackArguments { arithmetic, cos_weight, hid_weight, out_weight, packed };
+    by_loss!(exec, shape, |K| {
+        let pack = <K as LossKernel>::Pack::new(&kernel_shape(shape), &arguments);
+        exec.launch(Lane::IQN, &pack)
+    })
 }
 
 fn target<E: Exec>(

@@ -8,7 +8,8 @@ use crate::step::buffers::StepBuffers;
 use crate::step::parts::SpectralBuffers;
 use crate::step::shape::StepShape;
 
-/// Power iteration and scaling of the online trunk's weights, in place, on `lane`.
+/// Power iteration and scaling of the online trunk's weights, in place, on `lane`; the main lane waits for the first of its kernels
+/// (see `record`).
 pub(super) fn scale_trunk<E: Exec>(
     exec: &mut E,
     shape: &StepShape,
@@ -35,6 +36,9 @@ pub(super) fn scale_trunk<E: Exec>(
             y: y.into(),
         },
     )?;
+    if lane != Lane::MAIN {
+        exec.after(Lane::MAIN, lane)?;
+    }
     exec.launch(
         lane,
         &SpectralRows {

@@ -64,6 +64,7 @@ macro_rules! target_kernels {
             grid = blocks,
             shared = Memory::<$size>::BYTES,
             barriers = 8,
+            shuffles = 1,
             mmas = launch::target_mmas::<$arithmetic, $size>(),
             resident = $size::RESIDENT,
             $(only = $only,)?

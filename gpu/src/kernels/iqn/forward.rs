@@ -130,6 +130,24 @@ fn lane_column<S: Size>() -> u32 {
     2 * (if S::GROUPS { opaque(thread::lane()) } else { thread::lane() } % 4)
 }
 
+/// Sums that begin with two columns' biases; those of warpgroups have begun with them.
+#[inline(always)]
+fn plus<S: Size>(sums: [f32; 4], [b0, b1]: [f32; 2]) -> [f32; 4] {
+    if S::GROUPS { sums } else { [sums[0] + b0, sums[1] + b1, sums[2] + b0, sums[3] + b1] }
+}
+
+/// A lane's part of a product of warpgroups, of which each column begins with its bias.
+#[inline(always)]
+pub fn biases<P: Part>(bias: Shared<f32>) -> Fragments {
+    let first = P::corner().1 + 2 * (opaque(thread::lane()) % 4);
+    let mut sums = ZERO;
+    unroll16!(j < P::TN => {
+        let [b0, b1] = bias.get2(first + 8 * j as u32);
+        sums[j] = [b0, b1, b0, b1];
+    });
+    sums
+}
+
 /// u where positive, slope * u elsewhere: the larger of the two, as the slope is 0 to 1.
 #[inline(always)]
 fn leaky(u: f32, slope: f32) -> f32 {
@@ -162,6 +180,17 @@ fn larger(u: f32, v: f32) -> f32 {
 }
 
 impl Head {
+    /// Writes the hidden layer's bias for warpgroups. Other threads see it after a barrier.
+    #[inline(always)]
+    pub fn write_bias<S: Size>(&self) {
+        let mut index = thread::thread_idx();
+        while S::GROUPS && index < S::HIDDEN {
+            let bias = if index < self.hidden { self.hid_bias.get(index) } else { 0.0 };
+            Memory::<S>::hid_bias().set(index, bias);
+            index += S::THREADS;
+        }
+    }
+
     /// Groups of [`OUTPUTS`] outputs.
     #[inline(always)]
     pub fn output_groups(&self) -> u32 {
@@ -234,11 +263,17 @@ impl Head {
         shared::copy_commit();
     }
 
-    /// Starts copying a group of the output layer's rows.
+    /// Starts copying a group of the output layer's rows, and of warpgroups its bias.
     #[inline(always)]
     pub fn copy_outputs<S: Size>(&self, group: u32) {
         let (weight, packed) = (Memory::<S>::out_weight(), Packed::new::<S>(self.trunk, self.outputs));
         weight.copy::<S>(&self.packed, packed.out_weight + group * weight.words());
+        let index = thread::thread_idx();
+        if S::GROUPS && index < OUTPUTS {
+            let from = group * OUTPUTS + index;
+            let (from, bytes) = if from < self.outputs { (from, 4) } else { (0, 0) };
+            shared::copy_async4(Memory::<S>::out_bias(), index, &self.out_bias, from, bytes);
+        }
         shared::copy_commit();
     }
 
@@ -254,6 +289,9 @@ impl Head {
             if exists && taus.draw {
                 taus.taus.set(index, tau);
             }
+        }
+        if S::HALF {
+            return self.write_octets::<E, S>(row, part, exists, tau);
         }
         // The first of four neighbours by itself, or by turning another first one, and the others by turning it, which leaves
         // all of them within 2^-20.
@@ -279,6 +317,41 @@ impl Head {
             let further_cos = math::fma(cos, apart_cos, -(sin * apart_sin));
             write(quad + apart, further_sin, further_cos);
             quad += 2 * apart;
+        }
+    }
+
+    /// A row's cosines in halves. The first of eight neighbours by turning the first one before, the second by turning that, the
+    /// others from the two before them: cos((j + 1) a) = 2 cos(a) cos(j a) - cos((j - 1) a), which adds up to 2^-19.
+    #[inline(always)]
+    fn write_octets<E: Arithmetic, S: Size>(&self, row: u32, part: u32, exists: bool, tau: f32) {
+        let apart = S::THREADS / S::ROWS;
+        let count = if exists { self.cosines } else { 0 };
+        let (turn_sin, turn_cos) = sin_cos_pi(1, tau);
+        let (far_sin, far_cos) = sin_cos_pi(8 * apart, tau);
+        let (mut sin, mut cos) = sin_cos_pi(8 * part + 1, tau);
+        let twice = 2.0 * turn_cos;
+        let mut octet = part;
+        while octet < S::COSINES / 8 {
+            let mut c = [cos, math::fma(cos, turn_cos, -(sin * turn_sin)), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+            let next = |now: f32, before: f32| math::fma(twice, now, -before);
+            c[2] = next(c[1], c[0]);
+            c[3] = next(c[2], c[1]);
+            c[4] = next(c[3], c[2]);
+            c[5] = next(c[4], c[3]);
+            c[6] = next(c[5], c[4]);
+            c[7] = next(c[6], c[5]);
+            if 8 * octet + 8 > count {
+                unroll8!(e < 8 => {
+                    if 8 * octet + e as u32 >= count {
+                        c[e] = 0.0;
+                    }
+                });
+            }
+            Memory::<S>::cosines().set8(row, octet, c.map(E::stored));
+            let before = sin;
+            sin = math::fma(sin, far_cos, cos * far_sin);
+            cos = math::fma(cos, far_cos, -(before * far_sin));
+            octet += apart;
         }
     }
 
@@ -321,7 +394,7 @@ impl Head {
         phi
     }
 
-    /// Wh x of the tile. [`Head::copy_embed`] of chunk 0 is under way, and the cosines are being written. At the end no
+    /// Wh x of the tile, of warpgroups with the bias. [`Head::copy_embed`] of chunk 0 is under way, and the cosines are being written. At the end no
     /// thread reads x or a weight any more.
     #[inline(always)]
     pub fn hidden_sums<E: Arithmetic, S: Size, const SPARE: bool>(
@@ -333,10 +406,10 @@ impl Head {
         if x_in_registers::<S>() {
             return self.hidden_sums_of_rows::<E, S>(place, split, samples);
         }
-        let mut sums = ZERO;
         let chunks = self.chunks::<S>();
         shared::copy_wait::<0>();
         ready::<S>(); // the first chunk's cosine weight and h and the cosines are there
+        let mut sums = if S::GROUPS { biases::<Hide<S>>(Memory::<S>::hid_bias()) } else { ZERO };
         let kept = E::keep::<Embed<S>, SPARE>(Memory::<S>::cosines());
         let mut chunk = 0;
         while chunk < chunks {
@@ -360,14 +433,15 @@ impl Head {
         let hidden = Memory::<S>::hidden();
         let first = Hide::<S>::corner().1 + lane_column::<S>();
         let mut bias = [[0.0; 2]; 16];
-        unroll16!(j < Hide::<S>::TN => {
-            bias[j] = two(&self.hid_bias, first + 8 * j as u32, self.hidden);
-        });
+        if !S::GROUPS {
+            unroll16!(j < Hide::<S>::TN => {
+                bias[j] = two(&self.hid_bias, first + 8 * j as u32, self.hidden);
+            });
+        }
         each_tile!(Hide<S>, (lane, corner, at, i, j) => {
-            let ([b0, b1], u) = (bias[j as usize], sums[at]);
-            let store = |u: f32| E::stored(leaky(u, self.slope));
-            hidden.set_pair(lane, corner, 2 * i, j, [store(u[0] + b0), store(u[1] + b1)]);
-            hidden.set_pair(lane, corner, 2 * i + 1, j, [store(u[2] + b0), store(u[3] + b1)]);
+            let u = plus::<S>(sums[at], bias[j as usize]).map(|u| E::stored(leaky(u, self.slope)));
+            hidden.set_pair(lane, corner, 2 * i, j, [u[0], u[1]]);
+            hidden.set_pair(lane, corner, 2 * i + 1, j, [u[2], u[3]]);
         });
     }
 
@@ -376,17 +450,19 @@ impl Head {
     pub fn outputs<E: Arithmetic, S: Size>(&self, group: u32) {
         let first = group * OUTPUTS + Quantiles::<S>::corner().1 + lane_column::<S>();
         let mut bias = [[0.0; 2]; 16];
-        unroll16!(j < Quantiles::<S>::TN => {
-            bias[j] = two(&self.out_bias, first + 8 * j as u32, self.outputs);
-        });
-        let mut z = ZERO;
+        let mut z = if S::GROUPS { biases::<Quantiles<S>>(Memory::<S>::out_bias()) } else { ZERO };
+        if !S::GROUPS {
+            unroll16!(j < Quantiles::<S>::TN => {
+                bias[j] = two(&self.out_bias, first + 8 * j as u32, self.outputs);
+            });
+        }
         let (hidden, weight) = (Memory::<S>::hidden(), Memory::<S>::out_weight());
         multiply::<E, Quantiles<S>, AlongK, AlongK>(hidden, weight, S::HIDDEN, &mut z);
         let outputs = Memory::<S>::outputs();
         each_tile!(Quantiles<S>, (lane, corner, at, i, j) => {
-            let ([b0, b1], z) = (bias[j as usize], z[at]);
-            outputs.set_pair(lane, corner, 2 * i, j, [z[0] + b0, z[1] + b1]);
-            outputs.set_pair(lane, corner, 2 * i + 1, j, [z[2] + b0, z[3] + b1]);
+            let z = plus::<S>(z[at], bias[j as usize]);
+            outputs.set_pair(lane, corner, 2 * i, j, [z[0], z[1]]);
+            outputs.set_pair(lane, corner, 2 * i + 1, j, [z[2], z[3]]);
         });
     }
 }

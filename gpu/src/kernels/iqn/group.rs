@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 
 use cuda_std::prelude::*;
 
-use super::forward::{Head, RowSamples, ready, relu};
+use super::forward::{Head, RowSamples, biases, ready, relu};
 use super::memory::Memory;
 use super::product::{Arithmetic, Fragments, RowSums, Summing, ZERO, multiply};
 use super::size::{Embed, Hide, Part, Place, Size, Split};
@@ -159,11 +159,11 @@ impl Head {
         split: &Split,
         samples: &RowSamples,
     ) -> Fragments {
-        let mut sums = ZERO;
         let chunks = self.chunks::<S>();
         self.copy_hidden::<S>(0);
         shared::copy_wait::<0>();
         ready::<S>(); // the cosines, the first chunk's weights and h are there
+        let mut sums = biases::<Hide<S>>(Memory::<S>::hid_bias());
         let mut chunk = 0;
         while chunk < chunks {
             let next = chunk + 1;

@@ -78,6 +78,7 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, loss: &Loss) {
     let split = Split::new::<S>(loss.quantiles);
     let samples = row_samples::<S>(&split);
     write_constants::<S>(&split);
+    head.write_bias::<S>();
     let groups = split.groups(head.batch);
     let (mut group, mut piece, mut first) = (thread::block_idx(), 0, true);
     while group < groups {

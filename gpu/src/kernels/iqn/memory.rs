@@ -56,9 +56,11 @@ impl<S: Size> Memory<S> {
     const ITEM_WORDS: u32 = 2 * S::ROWS * MAX_BRANCHES;
     const TAUS: u32 = Self::ITEMS + Self::ITEM_WORDS;
     const CHOSEN: u32 = Self::TAUS + S::ROWS;
+    const HID_BIAS: u32 = Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES;
+    const OUT_BIAS: u32 = Self::HID_BIAS + if S::GROUPS { S::HIDDEN } else { 0 };
     /// Bytes of it.
     #[cfg(not(target_arch = "nvptx64"))]
-    pub const BYTES: u32 = 4 * (Self::CHOSEN + Self::SAMPLES * MAX_BRANCHES);
+    pub const BYTES: u32 = 4 * (Self::OUT_BIAS + if S::GROUPS { OUTPUTS } else { 0 });
 
     /// Words of some operands.
     pub const fn words(operands: u32) -> u32 {
@@ -153,6 +155,18 @@ impl<S: Size> Memory<S> {
         let start = 4 * (Self::TRUNK + odd * rows * S::CHUNK);
         // In order: what lanes read at once is mostly one row, or few.
         Tile { start, rows, width: S::CHUNK, permuted: false, elements: Elements::Single }
+    }
+
+    /// The hidden layer's bias [hidden], of warpgroups.
+    #[inline(always)]
+    pub fn hid_bias() -> Shared<f32> {
+        shared::array(4 * Self::HID_BIAS, S::HIDDEN)
+    }
+
+    /// The output layer's, of a group of outputs.
+    #[inline(always)]
+    pub fn out_bias() -> Shared<f32> {
+        shared::array(4 * Self::OUT_BIAS, OUTPUTS)
     }
 
     /// Targets [samples, branches, target quantiles], where x is at other times.

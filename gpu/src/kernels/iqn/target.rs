@@ -40,6 +40,7 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, target: &Target) {
     let split = Split::new::<S>(target.quantiles);
     let samples = row_samples::<S>(&split);
     write_constants::<S>(&split);
+    head.write_bias::<S>();
     let (select, gather) = (target.mode != GATHER, target.mode != SELECT);
     let output_groups = head.output_groups();
     let groups = split.groups(head.batch);
@@ -99,23 +100,28 @@ pub fn run<E: Arithmetic, S: Size>(head: &Head, taus: &Taus, target: &Target) {
     }
 }
 
-/// Adds up z over each sample's rows, in order, for one group of outputs.
+/// Adds up z over each sample's rows for one group of outputs: the even rows and the odd ones in order, by a lane each.
 #[inline(always)]
 fn sum_outputs<S: Size>(split: &Split, place: &Place, outputs: u32, piece: u32) {
     let (z, sums) = (Memory::<S>::outputs(), Memory::<S>::sums(split.pieces > 1));
     let mut index = thread::thread_idx();
-    while index < place.samples * OUTPUTS {
-        let (sample, output) = (index / OUTPUTS, index % OUTPUTS);
-        let at = sample * MAX_OUTPUTS + outputs * OUTPUTS + output;
-        let mut sum = if piece > 0 { sums.get(at) } else { 0.0 };
+    while index < place.samples * OUTPUTS * 2 {
+        let (item, odd) = (index / 2, index % 2);
+        let (sample, output) = (item / OUTPUTS, item % OUTPUTS);
         let first = sample * split.stride;
         let end = if first + split.rows < place.rows { first + split.rows } else { place.rows };
-        let mut row = first;
+        let mut sum = 0.0;
+        let mut row = first + odd;
         while row < end {
             sum += z.get(row, output);
-            row += 1;
+            row += 2;
         }
-        sums.set(at, sum);
+        // A warp's lanes are of whole samples' outputs: all of them are here.
+        let sum = sum + warp::shfl_xor(sum, 1);
+        if odd == 0 {
+            let at = sample * MAX_OUTPUTS + outputs * OUTPUTS + output;
+            sums.set(at, if piece > 0 { sums.get(at) + sum } else { sum });
+        }
         index += S::THREADS;
     }
 }

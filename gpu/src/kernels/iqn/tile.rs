@@ -251,6 +251,14 @@ impl Tile {
         }
     }
 
+    /// Eight neighbours from column 8 `octet` on, of halves.
+    #[inline(always)]
+    pub fn set8(&self, row: u32, octet: u32, value: [f32; 8]) {
+        let at = octet / 8 * self.block_words() + row * ROW_WORDS + 4 * ((octet % 8) ^ (row % 8));
+        let pair = |i: usize| self.elements.pair(value[i], value[i + 1]);
+        self.pairs(0).set4(at, [pair(0), pair(2), pair(4), pair(6)]);
+    }
+
     /// For lane (g, t): row (of C) 8 (first + c) + g, summed index k + 8 step + 4 e + t; k a multiple of 32, step < 4.
     #[inline(always)]
     pub fn one<O: Order>(&self, Lane { g, t }: Lane, first: u32, c: u32, k: u32, step: u32, e: u32) -> f32 {
