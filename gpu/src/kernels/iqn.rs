@@ -46,6 +46,7 @@ mod backward;
 mod bf16;
 #[cfg_attr(all(target_arch = "nvptx64", not(target_feature = "sm_90a")), allow(unused))]
 mod chunks;
+mod cosines;
 mod forward;
 mod fp32;
 // Off the target that has the instruction nothing of it is used.
@@ -65,7 +66,8 @@ mod launch;
 pub mod reference;
 
 use bf16::Bf16;
-use forward::{Head, Taus};
+use cosines::Taus;
+use forward::Head;
 use fp32::Fp32;
 #[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]
 use group::{Bf16Groups, Fp16Groups};

@@ -16,7 +16,7 @@ use super::memory::Memory;
 use super::plane::{Plane, Sums};
 use super::product::{Arithmetic, Fragments, Plain, WithSums, ZERO, multiply};
 use super::size::{Embed, GradEmbed, GradHide, GradOut, Hide, OUTPUTS, Part, Place, Size, Split};
-use super::tile::{AlongK, AlongRows, Tile};
+use super::tile::{AlongK, AlongRows};
 use super::trunk::{TrunkGradient, store_products, sum_dh, sum_dh_in_warp};
 use crate::action;
 
@@ -122,7 +122,7 @@ fn chunks_by_warps<E: Arithmetic, S: Size>(
         // Awaited here, the copies have had the time of one product or two.
         shared::copy_wait::<0>();
         thread::sync(); // the hidden weight and the next cosine weight and h are there, x has been read
-        let dh = d_phi::<E, S>(&phi, hidden, Memory::<S>::trunk(chunk % 2), samples);
+        let dh = d_phi::<E, S>(&phi, chunk, samples);
         thread::sync(); // d phi is there, the hidden weight has been read
         head.copy_hidden::<S>(chunk + 1);
         // In f32 x's place holds the products that dh sums, beside d phi; in bf16 they need that one's place too.
@@ -184,13 +184,9 @@ fn spread<E: Arithmetic, S: Size>(loss: &Loss, split: &Split, place: &Place, out
 
 /// dx of a chunk from du1 and the chunk of h; d phi, which goes to shared memory, and dx * phi.
 #[inline(always)]
-pub fn d_phi<E: Arithmetic, S: Size>(
-    phi: &Fragments,
-    hidden: Tile,
-    trunk: Tile,
-    samples: &RowSamples,
-) -> Fragments {
+fn d_phi<E: Arithmetic, S: Size>(phi: &Fragments, chunk: u32, samples: &RowSamples) -> Fragments {
     let mut dx = ZERO;
+    let (hidden, trunk) = (Memory::<S>::hidden(), Memory::<S>::trunk(chunk % 2));
     let weight = Memory::<S>::hid_weight();
     multiply::<E, Embed<S>, AlongK, AlongRows>(hidden, weight, S::HIDDEN, &mut dx);
     let d = Memory::<S>::d_phi();

@@ -211,14 +211,10 @@ impl Head {
         x
     }
 
-    /// [`Head::embed`], from the tile's cosines and its chunk of h.
+    /// [`Head::embed`].
     #[inline(always)]
-    pub fn embed_of_groups<E: Arithmetic, S: Size>(
-        &self,
-        cosines: Tile,
-        trunk: Tile,
-        samples: &RowSamples,
-    ) -> Fragments {
+    pub fn embed_of_groups<E: Arithmetic, S: Size>(&self, chunk: u32, samples: &RowSamples) -> Fragments {
+        let (cosines, trunk) = (Memory::<S>::cosines(), Memory::<S>::trunk(chunk % 2));
         let phi = self.phi::<E, S>(cosines, Memory::<S>::cos_weight(), trunk);
         let x = Memory::<S>::x();
         each_tile!(Embed<S>, (lane, corner, at, i, j) => {

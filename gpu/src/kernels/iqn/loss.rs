@@ -7,7 +7,8 @@ use cuda_std::prelude::*;
 
 use super::backward;
 use super::chunks::Image;
-use super::forward::{Head, Taus, ready, row_samples, write_constants};
+use super::cosines::Taus;
+use super::forward::{Head, ready, row_samples, write_constants};
 use super::memory::Memory;
 use super::product::Arithmetic;
 use super::size::{MAX_BRANCHES, OUTPUTS, Place, Size, Split};

@@ -2,7 +2,8 @@
 
 use cuda_std::prelude::*;
 
-use super::forward::{Head, Taus, ready, row_samples, write_constants};
+use super::cosines::Taus;
+use super::forward::{Head, ready, row_samples, write_constants};
 use super::memory::Memory;
 use super::product::Arithmetic;
 use super::size::{MAX_BRANCHES, MAX_OUTPUTS, OUTPUTS, Place, Size, Split};
