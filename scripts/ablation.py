@@ -119,7 +119,7 @@ def table(study, results):
     if not whole:
         return False
     mean, error = spread(whole)
-    print(f"\n{study}: {what}, {len(whole)} seeds, with all parts {plain.format(mean)} +- {plain.format(error)}\n")
+    print(f"\n{study}: {what}, {len(whole)} seeds, the whole {plain.format(mean)} +- {plain.format(error)}\n")
     print("| without | value | difference | standard error | |\n|---|---|---|---|---|")
     names = [("with " if name in ADDED[study] else "", name) for name, _, _ in parts]
     for way, name in [*names, ("", "all of them")]:
