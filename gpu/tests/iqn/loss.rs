@@ -33,16 +33,7 @@ const DEFAULTS: Dims = Dims {
     offset: 0,
 };
 /// More tiles for one block than the kernel behind the loss keeps in registers before it adds them to its plane.
-const LONG: Dims = Dims {
-    batch: 70,
-    trunk: 40,
-    cosines: 12,
-    hidden: 20,
-    actions: &[3, 2],
-    quantiles: 32,
-    targets: 3,
-    offset: 0,
-};
+const LONG: Dims = Dims { batch: 70, trunk: 40, actions: &[3, 2], quantiles: 32, targets: 3, ..ODD };
 /// More than one group of outputs, a single quantile.
 const MANY_OUTPUTS: Dims = Dims {
     batch: 17,

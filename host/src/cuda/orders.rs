@@ -197,8 +197,9 @@ fn build(
         // SAFETY: the node is of a live graph, a kernel's; what `params` then points to is the node's and lives as long.
         let code = unsafe { driver::cuGraphKernelNodeGetParams(graph.nodes()[node].raw, &mut params) };
         check(code, "cuGraphKernelNodeGetParams", String::new)?;
-        let before: BTreeSet<usize> = dependencies.with(order).filter(|e| e.1 == node).map(|e| e.0).collect();
-        let before: Vec<CUgraphNode> = before.into_iter().map(|n| handles[n]).collect();
+        // No edge is there twice: one is added only between nodes of which neither waits for the other.
+        let before: Vec<CUgraphNode> =
+            dependencies.with(order).filter(|e| e.1 == node).map(|e| handles[e.0]).collect();
         // SAFETY: `made` is alive, `before` holds nodes that were added to it, and `params` is as the driver wrote it.
         let code = unsafe {
             driver::cuGraphAddKernelNode(
