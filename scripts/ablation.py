@@ -136,6 +136,13 @@ def table(study, results):
     return not failed
 
 
+def keep(file, results):
+    """Writes what there is, whole or not at all."""
+    written = file.with_suffix(".tmp")
+    written.write_text(json.dumps(results))
+    written.replace(file)
+
+
 def main():
     """Everything; the code that the program ends with."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -166,15 +173,14 @@ def main():
     plan = [p for p in plan if (p[0], p[1], p[3], *p[2]) not in done]
     options.end = time.monotonic() + options.seconds
     results, left, file = list(known), 0, Path(options.out) / "ablation.json"
+    keep(file, results)
     with ThreadPoolExecutor(options.jobs) as pool:
         for run in as_completed([pool.submit(train, options, *p) for p in plan]):
             if run.result() is None:
                 left += 1
                 continue
             results.append(run.result())
-            written = file.with_suffix(".tmp")
-            written.write_text(json.dumps(results))
-            written.replace(file)
+            keep(file, results)
     good = [table(study, results) for study in STUDIES if any(r["study"] == study for r in results)]
     if left:
         print(f"{left} runs are left", file=sys.stderr)
