@@ -12,7 +12,7 @@ task      Acrobot with its shipped settings: the mean return over all validation
 Differences are taken seed by seed, so that what the seeds have in common falls out. A part whose removal gains more than
 two standard errors ought to be off by default; the table marks it. FOLDER/ablation.json has every run that has ended, written
 anew at the end of each: stopped from outside, the program loses the runs under way alone. `--known FILE`, such a file of before
-(FOLDER's own too), says which need not be made again (runs of one program, seed and kind of GPU are the same bits), and
+(FOLDER's own too), says which need not be made again (runs of one program, seed, settings and kind of GPU are the same bits), and
 `--seconds` after how long no further run begins, so that the table can be made in parts. The code is 1 if a run failed, 3 if
 runs are left. `--set` values go to every run, for a trial at a smaller size.
 """
@@ -47,7 +47,7 @@ OF_BARS = [
     ("vaccine", ["vaccine.enabled=true"], ["vaccine.enabled=false"]),
 ]
 # With CQL nothing gets off the ground that has to explore, whatever else is on.
-ADDED = {"market": [], "task": ["CQL"]}
+ADDED = {"market": ["CQL"], "task": ["CQL"]}
 MARKET = ["data.synthetic_bars=300000", "train.gamma=0.9", "train.epochs=20"]
 
 
@@ -92,7 +92,7 @@ def train(options, study, name, keys, seed):
     for key in ["checkpoint.states=0", "report.values_every=0", "report.resamples=0", *keys, *options.set]:
         command += ["--set", key]
     done = subprocess.run(command, capture_output=True, text=True)
-    result = {"study": study, "without": name, "seed": seed, "keys": keys}
+    result = {"study": study, "without": name, "seed": seed, "keys": [*keys, *options.set]}
     if done.returncode != 0:
         return {**result, "error": done.stderr.strip() or f"code {done.returncode}"}
     seconds = round(time.monotonic() - begun, 1)
@@ -158,7 +158,8 @@ def main():
     options = parser.parse_args()
     Path(options.out).mkdir(parents=True, exist_ok=True)
     plan = []
-    for study in [options.only] if options.only else STUDIES:
+    studies = [options.only] if options.only else list(STUDIES)
+    for study in studies:
         parts = STUDIES[study][0]
         added = ADDED[study]
         on = [k for name, on, off in parts for k in (off if name in added else on)]
@@ -168,14 +169,21 @@ def main():
             before, after = (part_off, part_on) if name in added else (part_on, part_off)
             variants.append((name, [k for k in on if k not in before] + after))
         plan += [(study, name, keys, seed) for seed in range(1, options.seeds + 1) for name, keys in variants]
-    known = [r for r in json.loads(options.known.read_text()) if "value" in r] if options.known else []
-    done = {(r["study"], r["without"], r["seed"], *r["keys"]) for r in known}
-    plan = [p for p in plan if (p[0], p[1], p[3], *p[2]) not in done]
+    before = [r for r in json.loads(options.known.read_text()) if "value" in r] if options.known else []
+    # By what was switched, whatever the run was called.
+    known = {(r["study"], frozenset(r["keys"]), r["seed"]): r for r in before}
+    results, missing = [r for r in before if r["study"] not in studies], []
+    for study, name, keys, seed in plan:
+        run = known.get((study, frozenset([*keys, *options.set]), seed))
+        if run is None:
+            missing.append((study, name, keys, seed))
+        else:
+            results.append({**run, "without": name})
     options.end = time.monotonic() + options.seconds
-    results, left, file = list(known), 0, Path(options.out) / "ablation.json"
+    left, file = 0, Path(options.out) / "ablation.json"
     keep(file, results)
     with ThreadPoolExecutor(options.jobs) as pool:
-        for run in as_completed([pool.submit(train, options, *p) for p in plan]):
+        for run in as_completed([pool.submit(train, options, *p) for p in missing]):
             if run.result() is None:
                 left += 1
                 continue

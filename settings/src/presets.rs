@@ -28,7 +28,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "market-full",
-        meaning: "bars, on a GPU: every loss and part, prioritized replay with n-step returns, a cosine schedule",
+        meaning: "bars, on a GPU: the losses and parts that did no harm in an ablation, n-step returns, a cosine schedule",
         text: include_str!("presets/market-full.toml"),
     },
     Preset {
