@@ -10,7 +10,7 @@ use device::Bench;
 use gpu::kernels::attention::{
     AttentionApply, AttentionApplyTf32, AttentionContext, AttentionContextBackward, AttentionFoldHeads,
     AttentionFoldProjections, AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Backward, Plane,
-    columns, context_columns, gate_parts,
+    columns, context_columns, gate_parts, square_parts,
 };
 use gpu::kernels::gemm::{
     DataKernel, Extra, GemmNnFp32Small, GemmNnTf32Medium, GemmTnFp32Medium, GemmTnTf32Medium, WeightKernel,
@@ -309,6 +309,7 @@ fn backward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {
     let (query, query_gradient) = (bench.random("query", narrow)?, bench.random("dquery", narrow)?);
     let (key, key_gradient) = (bench.random("key", d * e)?, bench.random("dkey", d * e)?);
     let (value, value_gradient) = (bench.random("value", d * e)?, bench.random("dvalue", d * e)?);
+    let squares: Buf<f32> = bench.exec.alloc("squares", square_parts(width, heads) as usize)?;
     let weights = 4 * (d * d) as u64;
     bench.kernel(
         w.name,
@@ -348,6 +349,8 @@ fn backward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {
             query_gradient: query_gradient.into(),
             key_gradient: key_gradient.into(),
             value_gradient: value_gradient.into(),
+            output_bias_gradient: g[10].into(),
+            gate_gradient: g[11].into(),
             d_embedding: g[0].into(),
             d_embedding_bias: g[1].into(),
             d_positions: g[2].into(),
@@ -358,6 +361,7 @@ fn backward(bench: &mut Bench, w: &Workload) -> Result<(), ExecError> {
             d_value: g[7].into(),
             d_value_bias: g[8].into(),
             d_output: g[9].into(),
+            squares: squares.into(),
         },
     )
 }

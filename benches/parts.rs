@@ -55,6 +55,9 @@ fn update(bench: &mut Bench, shape: &StepShape) -> Result<(), ExecError> {
     let blocks = |n: usize| n.div_ceil(Flat::SEGMENT);
     let ends: Vec<u32> = shape.flat.segments.iter().map(|s| blocks(s.offset + s.len) as u32).collect();
     let groups = ends.len() as u32;
+    let range = |s: &settings::Segment| [blocks(s.offset) as u32, blocks(s.offset + s.len) as u32];
+    let ranges: Vec<u32> = shape.flat.segments.iter().flat_map(range).collect();
+    let ranges = bench.put("ranges", &ranges)?;
     let ends = bench.put("ends", &ends)?;
     let mut hypers = [0.0f64; hyper::WORDS as usize];
     for (at, value) in [
@@ -122,9 +125,9 @@ fn update(bench: &mut Bench, shape: &StepShape) -> Result<(), ExecError> {
         sums.bytes() + squares.bytes(),
         UpdateScales {
             blocks: blocks(main) as u32,
-            total_blocks: blocks(len) as u32,
+            total: blocks(len) as u32,
             groups,
-            ends: ends.into(),
+            ranges: ranges.into(),
             sums: sums.into(),
             squares: squares.into(),
             budgets: budgets.into(),

@@ -265,9 +265,16 @@ pub struct ProfileArgs {
     /// List the graph's nodes.
     #[arg(long)]
     pub nodes: bool,
-    /// Look for a faster order of the step's nodes for so many seconds, and print the best one (Rust products).
+    /// Look for a faster order of the step's nodes for so many seconds, print the best one and keep it: training takes it
+    /// from then on, and so does this command (Rust products).
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub orders: Option<u32>,
+    /// Time the step's nodes in the order in which they are recorded, whatever order is known.
+    #[arg(long, conflicts_with = "orders")]
+    pub recorded: bool,
+    /// Where orders are kept; orders.json in the user's cache folder when absent.
+    #[arg(long, value_name = "FILE")]
+    pub order_file: Option<PathBuf>,
     /// Time the step without copies in bf16 of what the largest products read, where training has them.
     #[arg(long)]
     pub no_copies: bool,

@@ -24,6 +24,7 @@ use crate::commands::resume::{Resuming, ResumingRun};
 use crate::cublaslt::Choice;
 use crate::cublaslt::cache::PlanCache;
 use crate::cublaslt::library::CublasLtLibrary;
+use crate::cuda::order_cache::OrderCache;
 use crate::cuda::{CudaExec, CudaOptions, Products};
 use crate::embedded;
 use crate::log::{self, SEEN};
@@ -295,9 +296,11 @@ pub fn profile_command(args: &ProfileArgs) -> anyhow::Result<()> {
         matmuls,
         dot: args.dot.clone(),
         nodes: args.nodes,
-        orders: args.orders.map(|seconds| Duration::from_secs(seconds.into())),
+        search: args.orders.map(|seconds| Duration::from_secs(seconds.into())),
+        recorded: args.recorded,
         copies: !args.no_copies,
         plan_cache: PlanCache::default_path(),
+        order_cache: args.order_file.clone().or_else(OrderCache::default_path),
     };
     let figures = profile(embedded::images(), &config, &options)?;
     if let Some(path) = &args.json {
@@ -360,7 +363,13 @@ fn open_gpu(args: &DeviceArgs, pinned: Option<Choice>) -> anyhow::Result<OpenedG
         MatmulChoice::Auto | MatmulChoice::Rust => Products::Rust,
     };
     let choice = pinned.unwrap_or(if args.deterministic { Choice::First } else { Choice::default() });
-    let options = CudaOptions { gpu: args.gpu, products, choice, plan_cache: PlanCache::default_path() };
+    let options = CudaOptions {
+        gpu: args.gpu,
+        products,
+        choice,
+        plan_cache: PlanCache::default_path(),
+        order_cache: OrderCache::default_path(),
+    };
     match CudaExec::open(embedded::images(), options) {
         Ok(mut exec) => {
             exec.set_rust_product(gemm::product);

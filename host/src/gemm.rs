@@ -1,7 +1,7 @@
 //! Products on the Rust kernels of `gpu`: one launch for a group of independent products.
 
 use cuda_std::{Buf, Kernel};
-use gpu::kernels::gemm::{self, Arithmetic, DataKernel, Extra, Tile, WeightKernel, choose};
+use gpu::kernels::gemm::{self, Arithmetic, DataKernel, Extra, Tile, WeightKernel, choose, choose_forward};
 use settings::Precision;
 
 pub mod stored;
@@ -97,7 +97,11 @@ pub fn group<E: Exec>(exec: &mut E, lane: Lane, products: &[Product]) -> Result<
     };
     let arguments: Vec<gemm::Product> = products.iter().zip(extras).map(argument).collect();
     independent(products)?;
-    let tile = choose(arithmetic(first.precision), 1, products.iter().map(|p| (p.m, p.n, p.k)));
+    let shapes = products.iter().map(|p| (p.m, p.n, p.k));
+    let tile = match (first.form, first.precision) {
+        (Form::Nt, Precision::Bf16) if groups(exec) => choose_forward(shapes),
+        _ => choose(arithmetic(first.precision), 1, shapes),
+    };
     macro_rules! launch {
         ($huge:ident, $large:ident, $medium:ident, $small:ident) => {
             by_tile!(tile, $huge, $large, $medium, $small, |K| {

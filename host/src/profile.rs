@@ -29,8 +29,12 @@ pub struct ProfileOptions {
     pub dot: Option<PathBuf>,
     /// Whether to list the nodes.
     pub nodes: bool,
-    /// How long to look for a faster order of the nodes.
-    pub orders: Option<Duration>,
+    /// How long to look for a faster order of the nodes, to be kept.
+    pub search: Option<Duration>,
+    /// Whether the nodes are timed as recorded even where an order is known.
+    pub recorded: bool,
+    /// Where orders are kept.
+    pub order_cache: Option<PathBuf>,
     /// Cache of cuBLASLt's measured algorithms.
     pub plan_cache: Option<PathBuf>,
     /// Whether the largest products read copies in bf16 where training has them (`StepShape::copies`).
@@ -46,6 +50,8 @@ pub struct StepFigures {
     pub products: String,
     /// Median of the whole step, microseconds.
     pub step_us: f64,
+    /// The same of the nodes as they were recorded, where `step_us` is of a known order.
+    pub recorded_us: Option<f64>,
     /// 10% and 90% quantiles.
     pub spread_us: (f64, f64),
     /// Median host time of a launch.
@@ -92,6 +98,7 @@ fn measure(
         gpu: options.gpu,
         products,
         plan_cache: options.plan_cache.clone(),
+        order_cache: options.order_cache.clone(),
         ..Default::default()
     };
     let mut exec = CudaExec::open(images, cuda)?;
@@ -109,6 +116,26 @@ fn measure(
     record(&mut exec, &shape, &buffers, Some(&replay))?;
     exec.synchronize()?;
     let graph = Graph::capture(&mut exec, |exec| record(exec, &shape, &buffers, Some(&replay)))?;
+    if let Some(time) = options.search {
+        let found = orders::search(&graph, &mut exec, time)?;
+        write_result(&orders::report(&graph, &found))?;
+        if let Some(cache) = exec.orders().filter(|_| found.best_us < found.recorded_us) {
+            cache.store(graph.nodes(), &found)?;
+            write_result(&format!(
+                "kept in {}
+",
+                cache.path().display()
+            ))?;
+        }
+    }
+    let known = exec.orders().filter(|_| !options.recorded).and_then(|cache| cache.load(graph.nodes()));
+    let (graph, recorded_us) = match known {
+        Some((order, _)) => {
+            let us = graph.time(&mut exec, 100, options.replays)?.median();
+            (graph.in_order(&exec, &order)?, Some(us))
+        }
+        None => (graph, None),
+    };
     let timing = graph.time(&mut exec, 100, options.replays)?;
     let mut sections_us = Vec::new();
     for section in Section::ALL.into_iter().filter(|s| s.is_in(&shape, true)) {
@@ -124,14 +151,11 @@ fn measure(
             write_result(&format!("{i:3} {node}\n"))?;
         }
     }
-    if let Some(time) = options.orders {
-        let found = orders::search(&graph, &mut exec, time)?;
-        write_result(&orders::report(&graph, &found))?;
-    }
     Ok(StepFigures {
         precision: config.train.precision,
         products: format!("{matmul:?}{}", if buffers.copies.is_some() { ", copies in bf16" } else { "" }),
         step_us: timing.median(),
+        recorded_us,
         spread_us: timing.spread(),
         host_us: timing.host_median(),
         capture_ms: 1e3 * (graph.capture_time() + graph.instantiate_time()).as_secs_f64(),
@@ -196,6 +220,9 @@ pub fn table(figures: &[StepFigures]) -> String {
         ));
         let sections: Vec<String> =
             f.sections_us.iter().map(|(name, us)| format!("{name}={us:.1}")).collect();
+        if let Some(us) = f.recorded_us {
+            text.push_str(&format!("          in a known order; as recorded {us:.1} us\n"));
+        }
         let total: f64 = f.sections_us.iter().map(|(_, us)| us).sum();
         text.push_str(&format!("          child graphs: {} sum={total:.1}\n", sections.join(" ")));
     }

@@ -9,6 +9,7 @@ mod mutated;
 mod no_leak;
 mod recorded;
 mod resumed;
+mod shuffled;
 
 use host::emulated::EmulatedExec;
 use kernels::{Backend, Outcome};

@@ -12,7 +12,7 @@ use settings::Precision;
 fn open(choice: Choice, plan_cache: Option<std::path::PathBuf>) -> Result<CudaExec, ExecError> {
     CudaExec::open(
         embedded::images(),
-        CudaOptions { products: Products::CublasLt, choice, plan_cache, gpu: 0 },
+        CudaOptions { products: Products::CublasLt, choice, plan_cache, gpu: 0, order_cache: None },
     )
 }
 

@@ -6,6 +6,7 @@ mod graph;
 #[path = "../kernels/mod.rs"]
 mod kernels;
 mod offline;
+mod orders;
 mod refused;
 #[path = "../resumable/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of the commands, which use all of it")]

@@ -41,7 +41,7 @@ fn config(batch: usize, precision: Precision) -> Config {
 }
 
 /// The same with everything on that a step may have: a window of 3 bars of 4 features in the state.
-fn with_parts(batch: usize, precision: Precision) -> Config {
+pub(crate) fn with_parts(batch: usize, precision: Precision) -> Config {
     let mut config = config(batch, precision);
     (config.model.window, config.model.bar_features) = (3, 4);
     config.cql.enabled = true;
@@ -64,8 +64,8 @@ fn with_parts(batch: usize, precision: Precision) -> Config {
     config
 }
 
-struct Step {
-    exec: CudaExec,
+pub(crate) struct Step {
+    pub(crate) exec: CudaExec,
     shape: StepShape,
     buffers: StepBuffers,
     replay: Replay,
@@ -73,7 +73,7 @@ struct Step {
 }
 
 impl Step {
-    fn new(config: &Config, matmul: Matmul) -> Self {
+    pub(crate) fn new(config: &Config, matmul: Matmul) -> Self {
         let mut exec = open(matmul);
         let shape = StepShape::new(config, matmul);
         let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer).unwrap();
@@ -85,7 +85,7 @@ impl Step {
     }
 
     /// Back to the initial parameters, zero moments and step 0.
-    fn rewind(&mut self) -> Result<(), ExecError> {
+    pub(crate) fn rewind(&mut self) -> Result<(), ExecError> {
         let (exec, p) = (&mut self.exec, self.buffers.parameters);
         let zeros = vec![0.0f32; self.initial.len()];
         exec.upload(p.online, &self.initial)?;
@@ -106,7 +106,7 @@ impl Step {
         record(&mut self.exec, &self.shape, &self.buffers, Some(&self.replay))
     }
 
-    fn capture(&mut self) -> Graph {
+    pub(crate) fn capture(&mut self) -> Graph {
         self.eager().unwrap();
         let (shape, buffers, replay) = (&self.shape, &self.buffers, &self.replay);
         let graph =
@@ -116,7 +116,7 @@ impl Step {
     }
 
     /// Every bit that a step leaves: parameters, moments, target, counters, history.
-    fn bits(&mut self) -> Vec<u64> {
+    pub(crate) fn bits(&mut self) -> Vec<u64> {
         let p = self.buffers.parameters;
         let mut bits = Vec::new();
         let mut buffers =

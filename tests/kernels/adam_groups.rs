@@ -26,6 +26,7 @@ const LEN: usize = STARTS[4];
 /// All buffers of the chain, with two full terms and one of the trunk.
 pub struct Update {
     ends: Buf<u32>,
+    ranges: Buf<u32>,
     hypers: Buf<f64>,
     adam_words: Buf<u64>,
     parts: Buf<f32>,
@@ -51,12 +52,16 @@ impl Update {
         random: &mut Random,
     ) -> Result<Self, ExecError> {
         let ends: Vec<u32> = STARTS[1..].iter().map(|&end| end.div_ceil(1024) as u32).collect();
+        // The groups' sums of squares lie where their blocks of 1024 floats do.
+        let ranges: Vec<u32> =
+            STARTS.windows(2).flat_map(|w| [w[0] / 1024, w[1].div_ceil(1024)]).map(|x| x as u32).collect();
         let mut words = hyper_words(h);
         words[hyper::WARMUP as usize] = schedule[0];
         words[hyper::DECAY as usize] = schedule[1];
         words[hyper::LR_END as usize] = schedule[2];
         Ok(Self {
             ends: put(b, "ends", &ends)?,
+            ranges: put(b, "ranges", &ranges)?,
             hypers: put(b, "hypers", &words)?,
             adam_words: filled(b, "adam clock", clock::adam::WORDS as usize, 0u64)?,
             parts: filled(b, "parts", 2 * MAIN, 0.0f32)?,
@@ -123,9 +128,9 @@ impl Update {
             b,
             UpdateScales {
                 blocks: MAIN.div_ceil(1024) as u32,
-                total_blocks: LEN.div_ceil(1024) as u32,
+                total: LEN.div_ceil(1024) as u32,
                 groups: 4,
-                ends: self.ends.into(),
+                ranges: self.ranges.into(),
                 sums: self.sums.into(),
                 squares: self.squares.into(),
                 budgets: self.budgets.into(),

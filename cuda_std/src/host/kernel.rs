@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use crate::contract::ContractError;
 
 /// A launch: a struct of the kernel's arguments, made by `#[kernel]`.
-pub trait Kernel: Copy + Sync {
+pub trait Kernel: Copy + Sync + 'static {
     /// What the kernel is, the same for every launch.
     const DECL: KernelDecl;
     /// Blocks of the grid. [`Dim3::OVERFLOW`] when the expression overflows, which [`Kernel::check`] refuses.

@@ -110,7 +110,7 @@ pub fn adam_ema(
     }
     if thread::thread_idx() == 32 {
         // Another warp, beside the first one's corrections.
-        shared.set(10, schedule::learning_rate(&hypers, updates));
+        shared.set(10, schedule::learning_rate(|word| hypers.get(word), updates));
     }
     thread::sync(); // warp sums, bias corrections and the rate are written before all threads read them
     let mut total = 0.0;

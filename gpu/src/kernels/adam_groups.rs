@@ -4,14 +4,15 @@
 //! The main group's gradient is the sum of its terms, each times the factor that `update_scales` made; every other
 //! group's is its own times its clip. The rest is `adam_ema`'s formula. A block of 1024 floats belongs to one group.
 
+use core::cmp::min;
+
 use cuda_std::prelude::*;
 
 use super::adam_ema::hyper;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::gradient_norm::partials;
-#[cfg(not(target_arch = "nvptx64"))]
-use super::update_scales::GROUPS;
-use super::update_scales::scale;
+use super::term_reduce::TERMS;
+use super::update_scales::{GROUPS, scale};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod reference;
@@ -70,7 +71,7 @@ pub fn adam_groups(
     grads: In<f32>,
     /// [partial, trunk]
     trunk_grads: In<f32>,
-    /// Gradients of the other groups, in their places [len]; the main group's place is not read.
+    /// Gradients of the other groups, in their places [len]; those of the main parameters are not read.
     group_grads: In<f32>,
     params: InOut<f32>,
     m: InOut<f32>,
@@ -78,32 +79,53 @@ pub fn adam_groups(
     target: InOut<f32>,
 ) {
     let at = 4 * thread::global_index();
-    if scales.get(scale::FINITE) == 0.0 || at >= len {
+    if at >= len {
         return;
     }
-    let mut group = 0;
-    while group + 1 < groups && thread::block_idx() >= ends.get(group) {
-        group += 1;
-    }
+    // Everything is loaded before anything is looked at: one wait for all loads, not one for each.
+    let finite = scales.get(scale::FINITE);
     let has_target = at < with_target;
     let zero = [0.0f32; 4];
     let (p, m0, v0) = (params.get4(at), m.get4(at), v.get4(at));
     let t0 = if has_target { target.get4(at) } else { zero };
+    let (of_main, of_trunk) = (at < main, at < trunk);
+    let mut own = zero;
+    let mut terms = [zero; TERMS as usize];
+    if of_main {
+        terms[0] = grads.get4(at);
+        if full > 1 {
+            terms[1] = grads.get4(main + at);
+        }
+        if of_trunk && partial > 0 {
+            terms[2] = trunk_grads.get4(at);
+        }
+        if of_trunk && partial > 1 {
+            terms[3] = trunk_grads.get4(trunk + at);
+        }
+    } else {
+        own = group_grads.get4(at);
+    }
+    let factors = [0, 1, 2, 3].map(|t| scales.get(scale::TERM + t));
+    let mut group = 0;
+    let mut i = 0;
+    while i + 1 < GROUPS {
+        let end = ends.get(min(i, groups - 1));
+        group += (i + 1 < groups && thread::block_idx() >= end) as u32;
+        i += 1;
+    }
     let mut g = zero;
     if group > 0 {
-        g = scaled(g, scales.get(scale::GROUP + group), group_grads.get4(at));
-    } else if at < main {
-        g = scaled(g, scales.get(scale::TERM), grads.get4(at));
+        g = scaled(g, scales.get(scale::GROUP + group), own);
+    } else if of_main {
+        g = scaled(g, factors[0], terms[0]);
         if full > 1 {
-            g = scaled(g, scales.get(scale::TERM + 1), grads.get4(main + at));
+            g = scaled(g, factors[1], terms[1]);
         }
-        if at < trunk {
-            if partial > 0 {
-                g = scaled(g, scales.get(scale::TERM + 2), trunk_grads.get4(at));
-            }
-            if partial > 1 {
-                g = scaled(g, scales.get(scale::TERM + 3), trunk_grads.get4(trunk + at));
-            }
+        if of_trunk && partial > 0 {
+            g = scaled(g, factors[2], terms[2]);
+        }
+        if of_trunk && partial > 1 {
+            g = scaled(g, factors[3], terms[3]);
         }
     }
     let (beta1, beta2) = (hypers.get(hyper::BETA1), hypers.get(hyper::BETA2));
@@ -112,6 +134,9 @@ pub fn adam_groups(
     let (inverse1, inverse2) = (scales.get(scale::INVERSE1), scales.get(scale::INVERSE2));
     let (lr, eps) = (scales.get(scale::LR), hypers.get(hyper::EPS) as f32);
     let (decay, tau) = (hypers.get(hyper::WEIGHT_DECAY) as f32, hypers.get(hyper::TAU) as f32);
+    if finite == 0.0 {
+        return;
+    }
     let (mut m1, mut v1, mut p1, mut t1) = (m0, v0, p, t0);
     let mut e = 0;
     while e < 4 {

@@ -55,7 +55,7 @@ pub use launch::{
 };
 #[cfg(not(target_arch = "nvptx64"))]
 pub use {
-    choose::{Arithmetic, choose},
+    choose::{Arithmetic, choose, choose_forward},
     engine::Tile,
     group::{MAX_PRODUCTS, MAX_SIZE, MAX_STRIDE, MAX_TILES},
 };

@@ -42,28 +42,34 @@ pub mod scale {
     pub const WORDS: u32 = 28;
 }
 
-/// Shared memory: inner products, then the groups' squares.
+/// Floats of shared memory: inner products, then the groups' squares; the optimizer's numbers lie behind them.
 const SHARED: u32 = PAIRS + GROUPS;
+const _: () = assert!(SHARED.is_multiple_of(2));
+/// One warp for each pair of terms and for each group after the main one.
+const SUMS: u32 = PAIRS + GROUPS - 1;
 
 #[cfg(not(target_arch = "nvptx64"))]
-/// 32 threads a sum: one warp for each pair of terms and for each group after the main one.
-const WARPS: u32 = PAIRS + GROUPS - 1;
+/// And three for what depends on the number of updates alone: the rate and the two bias corrections.
+const WARPS: u32 = SUMS + 3;
+
+/// Loads of a thread that are on their way at once.
+const AT_ONCE: u32 = 8;
 
 /// Makes the factors of one update.
 #[kernel(
     block = 32 * WARPS,
     grid = 1,
-    shared = 4 * SHARED,
+    shared = 4 * SHARED + 8 * hyper::WORDS,
     barriers = 1,
-    shuffles = 5,
+    shuffles = 9,
+    votes = 2, // one of them a warp barrier
     requires(
         blocks > 0,
         groups >= 1,
         groups <= GROUPS,
-        ends.len() >= groups as usize,
+        ranges.len() >= 2 * groups as usize,
         sums.len() >= (PAIRS as usize) * (blocks as usize),
-        squares.len() >= (total_blocks as usize),
-        total_blocks >= blocks,
+        squares.len() >= total as usize,
         budgets.len() >= TERMS as usize,
         hypers.len() >= hyper::WORDS as usize,
         adam_words.len() >= clock::adam::WORDS as usize,
@@ -73,15 +79,15 @@ const WARPS: u32 = PAIRS + GROUPS - 1;
 pub fn update_scales(
     /// Blocks of the main parameters.
     blocks: u32,
-    /// Blocks of all groups.
-    total_blocks: u32,
+    /// Sums of squares of all groups.
+    total: u32,
     /// Parameter groups, the main one included.
     groups: u32,
-    /// First block of 1024 floats after each group, in the order of the flat buffer, the main group first.
-    ends: In<u32>,
+    /// First of each group's sums of squares and the first after its last [groups, 2]; the main group's are not read.
+    ranges: In<u32>,
     /// Inner products of the terms [PAIRS, blocks].
     sums: In<f32>,
-    /// Sums of squares of the other groups' blocks [total_blocks]; the main group's are not read.
+    /// Sums of squares over parts of the other groups' gradients [total].
     squares: In<f32>,
     /// f_t c of each term; infinity for no budget.
     budgets: In<f32>,
@@ -91,83 +97,117 @@ pub fn update_scales(
     scales: Out<f32>,
 ) {
     let scratch = shared::array::<f32>(0, SHARED);
-    let warp = thread::warp();
-    let is_pair = warp < PAIRS;
-    let group = if is_pair { 0 } else { warp - PAIRS + 1 };
-    let (mut i, end) = if is_pair {
-        (warp * blocks, (warp + 1) * blocks)
-    } else if group < groups {
-        let (start, end) = (ends.get(group - 1), ends.get(group));
-        (start, if end < total_blocks { end } else { total_blocks })
-    } else {
-        (0, 0)
-    };
-    i += thread::lane();
-    let mut sum = 0.0;
-    while i < end {
-        sum += if is_pair { sums.get(i) } else { squares.get(i) };
-        i += 32;
-    }
-    let sum = warp::sum(sum);
-    if thread::lane() == 0 {
-        scratch.set(if is_pair { warp } else { PAIRS + group }, sum);
-    }
+    let (warp, lane) = (thread::warp(), thread::lane());
     let updates = adam_words.get(clock::adam::UPDATES);
-    thread::sync(); // all sums are written before thread 0 reads them, and the counter is read before it writes it
-    if thread::thread_idx() == 0 {
-        let max_norm = hypers.get(hyper::MAX_NORM) as f32;
-        let mut finite = true;
+    if warp == SUMS {
+        // All numbers are loaded at once; the schedule asks for one after the other.
+        let numbers = shared::array::<f64>(4 * SHARED, hyper::WORDS);
+        if lane < hyper::WORDS {
+            numbers.set(lane, hypers.get(lane));
+        }
+        warp::sync();
+        if lane == 0 {
+            scales.set(scale::LR, learning_rate(|word| numbers.get(word), updates));
+        }
+    } else if warp > SUMS {
+        if lane == 0 {
+            let beta = warp - SUMS - 1;
+            let correction = -libm::expm1((updates + 1) as f64 * hypers.get(hyper::LN_BETA1 + beta));
+            scales.set(scale::INVERSE1 + beta, (1.0 / correction) as f32);
+        }
+    } else {
+        let is_pair = warp < PAIRS;
+        let group = if is_pair { 0 } else { warp - PAIRS + 1 };
+        let (start, end) = if is_pair {
+            (warp * blocks, (warp + 1) * blocks)
+        } else if group < groups {
+            let (start, end) = (ranges.get(2 * group), ranges.get(2 * group + 1));
+            (start, if end < total { end } else { total })
+        } else {
+            (0, 0)
+        };
+        let part = if is_pair { sums } else { squares };
+        let mut sum = 0.0;
+        let mut i = start + lane;
+        while i < end {
+            // All loads are on their way before the first is added; the order of additions is that of one after the other.
+            let mut values = [0.0f32; AT_ONCE as usize];
+            let mut j = 0;
+            while j < AT_ONCE {
+                let at = i + 32 * j;
+                values[j as usize] = if at < end { part.get(at) } else { 0.0 };
+                j += 1;
+            }
+            j = 0;
+            while j < AT_ONCE {
+                sum += values[j as usize];
+                j += 1;
+            }
+            i += 32 * AT_ONCE;
+        }
+        let sum = warp::sum(sum);
+        if lane == 0 {
+            scratch.set(if is_pair { warp } else { PAIRS + group }, sum);
+        }
+    }
+    // The first warp's lanes: four terms, then the groups behind the main one.
+    let is_term = lane < TERMS;
+    let group = if is_term { 0 } else { lane - TERMS + 1 };
+    let (mut max_norm, mut limit) = (0.0, 0.0);
+    if warp == 0 {
+        max_norm = hypers.get(hyper::MAX_NORM) as f32;
+        limit = if is_term { budgets.get(lane) } else { max_norm };
+    }
+    thread::sync(); // all sums are written before the first warp reads them, and the counter is read before it writes it
+    if warp == 0 {
+        let square = if is_term {
+            scratch.get(pair(lane, lane))
+        } else if group < groups {
+            scratch.get(PAIRS + group)
+        } else {
+            0.0
+        };
+        let norm = math::sqrt(square);
+        let factor = math::min(1.0, limit / (norm + 1e-6));
+        let budget = [
+            warp::shfl_idx(factor, 0),
+            warp::shfl_idx(factor, 1),
+            warp::shfl_idx(factor, 2),
+            warp::shfl_idx(factor, 3),
+        ];
+        // |sum_t s_t g_t|^2, smallest terms' products in a fixed order.
+        let mut square = 0.0;
         let mut t = 0;
         while t < TERMS {
-            let norm = math::sqrt(scratch.get(pair(t, t)));
-            finite &= norm < f32::INFINITY; // false for NaN too
-            scales.set(scale::TERM_NORM + t, norm);
-            t += 1;
-        }
-        // |sum_t s_t g_t|^2, smallest terms' products in a fixed order.
-        let budget = |t: u32| math::min(1.0, budgets.get(t) / (math::sqrt(scratch.get(pair(t, t))) + 1e-6));
-        let mut square = 0.0;
-        t = 0;
-        while t < TERMS {
-            let s = budget(t);
+            let s = budget[t as usize];
             square = math::fma(s * s, scratch.get(pair(t, t)), square);
             let mut u = t + 1;
             while u < TERMS {
-                square = math::fma(2.0 * s * budget(u), scratch.get(pair(t, u)), square);
+                square = math::fma(2.0 * s * budget[u as usize], scratch.get(pair(t, u)), square);
                 u += 1;
             }
             t += 1;
         }
-        // Terms that cancel may leave a rounding error below zero. A NaN stays one, and `finite` has seen it.
-        let norm = math::sqrt(if square < 0.0 { 0.0 } else { square });
-        finite &= norm < f32::INFINITY;
-        let clip = math::min(1.0, max_norm / (norm + 1e-6));
-        scales.set(scale::GROUP_NORM, norm);
-        scales.set(scale::GROUP, clip);
-        t = 0;
-        while t < TERMS {
-            scales.set(scale::TERM + t, budget(t) * clip);
-            t += 1;
+        // Terms that cancel may leave a rounding error below zero. A NaN stays one, and the terms' norms have seen it.
+        let whole = math::sqrt(if square < 0.0 { 0.0 } else { square });
+        let clip = math::min(1.0, max_norm / (whole + 1e-6));
+        // False for NaN too.
+        let finite = warp::all(norm < f32::INFINITY && whole < f32::INFINITY);
+        if is_term {
+            scales.set(scale::TERM_NORM + lane, norm);
+            scales.set(scale::TERM + lane, factor * clip);
+        } else if group < GROUPS {
+            scales.set(scale::GROUP_NORM + group, norm);
+            scales.set(scale::GROUP + group, factor);
         }
-        let mut g = 1;
-        while g < GROUPS {
-            let norm = if g < groups { math::sqrt(scratch.get(PAIRS + g)) } else { 0.0 };
-            finite &= norm < f32::INFINITY;
-            scales.set(scale::GROUP_NORM + g, norm);
-            scales.set(scale::GROUP + g, math::min(1.0, max_norm / (norm + 1e-6)));
-            g += 1;
+        if lane == 0 {
+            scales.set(scale::GROUP_NORM, whole);
+            scales.set(scale::GROUP, clip);
+            scales.set(scale::FINITE, if finite { 1.0 } else { 0.0 });
+            // Both words, so that a reader of the counter need not know the step's parity.
+            let next = updates + finite as u64;
+            adam_words.set(clock::adam::UPDATES, next);
+            adam_words.set(clock::adam::UPDATES + 1, next);
         }
-        scales.set(scale::FINITE, if finite { 1.0 } else { 0.0 });
-        // Both words, so that a reader of the counter need not know the step's parity.
-        let next = updates + finite as u64;
-        adam_words.set(clock::adam::UPDATES, next);
-        adam_words.set(clock::adam::UPDATES + 1, next);
-        scales.set(scale::LR, learning_rate(&hypers, updates));
-    }
-    // Two other warps compute the bias corrections meanwhile.
-    if thread::lane() == 0 && (warp == 1 || warp == 2) {
-        let ln_beta = hypers.get(hyper::LN_BETA1 + (warp - 1));
-        let correction = -libm::expm1((updates + 1) as f64 * ln_beta);
-        scales.set(scale::INVERSE1 + (warp - 1), (1.0 / correction) as f32);
     }
 }

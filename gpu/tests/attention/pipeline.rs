@@ -5,7 +5,7 @@ use gpu::kernels::attention::reference::{Parameters, Shape, tensor_sizes};
 use gpu::kernels::attention::{
     AttentionApply, AttentionApplyTf32, AttentionContext, AttentionContextBackward, AttentionFoldHeads,
     AttentionFoldProjections, AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Backward,
-    columns, context_columns, gate_parts,
+    columns, context_columns, gate_parts, square_parts,
 };
 use gpu::kernels::gemm::{DataKernel, Extra, GemmNnFp32Small, GemmTnFp32Small, WeightKernel};
 use gpu::kernels::halve::reference::bf16;
@@ -313,6 +313,7 @@ impl<'m, M: Machine> Pipeline<'m, M> {
         let (sums, gate_sums) =
             (self.machine.output(plane as usize)?, self.machine.output(gate_parts(plane) as usize)?);
         let e = self.sizes.columns();
+        let squares = self.machine.output(square_parts(width, heads) as usize)?;
         let query_gradient = self.machine.output(self.shape.width * (self.shape.features + 1))?;
         let (key_gradient, value_gradient) =
             (self.machine.output(self.shape.width * e)?, self.machine.output(self.shape.width * e)?);
@@ -377,6 +378,8 @@ impl<'m, M: Machine> Pipeline<'m, M> {
             query_gradient: query_gradient.into(),
             key_gradient: key_gradient.into(),
             value_gradient: value_gradient.into(),
+            output_bias_gradient: d[10].into(),
+            gate_gradient: d[11].into(),
             d_embedding: d[0].into(),
             d_embedding_bias: d[1].into(),
             d_positions: d[2].into(),
@@ -387,6 +390,7 @@ impl<'m, M: Machine> Pipeline<'m, M> {
             d_value: d[7].into(),
             d_value_bias: d[8].into(),
             d_output: d[9].into(),
+            squares: squares.into(),
         })?;
         let between =
             [context_gradient, score_tokens, sums, gate_sums, query_gradient, key_gradient, value_gradient];
@@ -395,6 +399,13 @@ impl<'m, M: Machine> Pipeline<'m, M> {
         }
         let gradients: Vec<Vec<f32>> =
             d.into_iter().map(|tensor| self.machine.written(tensor)).collect::<Result<_, _>>()?;
+        let squares = self.machine.written(squares)?;
+        assert!(squares.iter().all(|&x| x != UNTOUCHED), "a sum of squares is missing");
+        let got: f64 = squares.into_iter().map(f64::from).sum();
+        let expected: f64 = gradients.iter().flatten().map(|&g| f64::from(g) * f64::from(g)).sum();
+        // Sums of positive numbers: at most some tens of roundings each. A NaN among the gradients shows.
+        let near = (got - expected).abs() <= 1e-5 * expected || (got.is_nan() && expected.is_nan());
+        assert!(near, "squares {got} instead of {expected}");
         Ok(Parameters::from_tensors(gradients.try_into().expect("twelve tensors")))
     }
 }

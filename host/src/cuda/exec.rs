@@ -12,6 +12,7 @@ use super::driver::{self, check};
 use super::images::KernelImages;
 use super::memory::{Arena, MemoryReport};
 use super::module::Function;
+use super::order_cache::OrderCache;
 use super::pinned::PinnedBlock;
 use super::stream::{Event, Stream};
 use crate::cublaslt::cache::PlanTable;
@@ -45,6 +46,8 @@ pub struct CudaOptions {
     pub choice: Choice,
     /// Where measured choices are kept; nowhere when absent.
     pub plan_cache: Option<PathBuf>,
+    /// Where orders of graphs' nodes are kept that `host profile --orders` found; none are known when absent.
+    pub order_cache: Option<PathBuf>,
 }
 
 /// Computes a product with kernels: `step` hands its own in, which this layer does not know.
@@ -66,6 +69,7 @@ pub struct CudaExec {
     id: u64,
     /// First, so that its handle goes before the context.
     cublaslt: Option<CublasLt>,
+    orders: Option<OrderCache>,
     rust_product: Option<RustProduct>,
     pub(super) pinned: Vec<PinnedBlock>,
     arena: Arena,
@@ -98,7 +102,9 @@ impl CudaExec {
                 }
             },
         };
-        let CudaOptions { choice, plan_cache, .. } = options;
+        let CudaOptions { choice, plan_cache, order_cache, .. } = options;
+        let orders = order_cache
+            .map(|path| OrderCache::new(path, gpu.properties().name.clone(), gpu.driver().to_string()));
         let cublaslt = library.map(|library| CublasLt::new(&gpu, library, choice, plan_cache)).transpose()?;
         let lanes = (0..Lane::COUNT)
             .map(|lane| {
@@ -110,6 +116,7 @@ impl CudaExec {
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             cublaslt,
+            orders,
             rust_product: None,
             pinned: Vec::new(),
             arena: Arena::new(&gpu),
@@ -118,6 +125,11 @@ impl CudaExec {
             sealed: false,
             gpu,
         })
+    }
+
+    /// The known orders of graphs' nodes, if any were asked for.
+    pub fn orders(&self) -> Option<&OrderCache> {
+        self.orders.as_ref()
     }
 
     /// Sets the kernels that compute products where cuBLASLt is absent or lacks the epilogue.

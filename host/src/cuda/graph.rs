@@ -13,6 +13,7 @@ use super::device::Gpu;
 use super::driver::{self, check};
 use super::exec::CudaExec;
 use super::nodes::{self, Node, NodeKind};
+use super::orders::{self, Order};
 use crate::error::ExecError;
 use crate::order::Forks;
 
@@ -54,6 +55,33 @@ impl Graph {
         let nodes = unsafe { nodes::list(graph.raw(), exec.gpu()) }?;
         let (owner, gpu) = (exec.id(), exec.gpu().clone());
         Ok(Self { exec: executable, graph, nodes, owner, capture_time, instantiate_time, _gpu: gpu })
+    }
+
+    /// A graph of the same launches added in another order (`orders`): the same results, in another time. Nodes keep their
+    /// indices.
+    ///
+    /// Errors: a node that is no launch of a kernel of this program; an order that does not keep the dependencies;
+    /// [`ExecError::Cuda`].
+    pub fn in_order(&self, exec: &CudaExec, order: &Order) -> Result<Self, ExecError> {
+        self.check_owner(exec, "another order")?;
+        let (graph, nodes) = orders::build(&self.nodes, order)?;
+        let start = Instant::now();
+        let executable = graph.instantiate()?;
+        executable.upload(exec.main_stream())?;
+        let instantiate_time = start.elapsed();
+        let Self { owner, capture_time, ref _gpu, .. } = *self;
+        Ok(Self { exec: executable, graph, nodes, owner, capture_time, instantiate_time, _gpu: _gpu.clone() })
+    }
+
+    /// The graph in the fastest order that is known for it (`CudaOptions::order_cache`), or as it is.
+    pub fn in_known_order(self, exec: &CudaExec) -> Result<Self, ExecError> {
+        let Some((cache, (order, us))) =
+            exec.orders().and_then(|cache| Some((cache, cache.load(&self.nodes)?)))
+        else {
+            return Ok(self);
+        };
+        tracing::info!("launches in the order of {}, {us:.1} us when it was found", cache.path().display());
+        self.in_order(exec, &order)
     }
 
     /// Launches the graph on the main lane: after everything issued there before. Work on other lanes is ordered

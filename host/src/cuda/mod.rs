@@ -10,6 +10,7 @@ pub mod images;
 pub mod memory;
 pub mod module;
 pub mod nodes;
+pub mod order_cache;
 pub mod orders;
 pub mod pinned;
 pub mod stream;

@@ -3,17 +3,18 @@
 //! The driver gives the nodes of a graph to hardware queues by the order in which they were added and by their edges. Two graphs
 //! with the same dependencies can therefore differ by a tenth in time. [`search`] tries such orders, with edges added where one
 //! node comes before another anyway: how far the recorded order is from the best one found, and what that one has done otherwise
-//! (docs/BENCHMARKS.md). Results do not depend on the order: what depends on what stays.
+//! (docs/BENCHMARKS.md). Results do not depend on the order: what depends on what stays. [`Graph::in_order`] makes a graph in an
+//! order; `order_cache` keeps what was found.
 
 use std::collections::BTreeSet;
 use std::mem;
-use std::ptr;
 use std::time::{Duration, Instant};
 
 use cust::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraphNode};
 use gpu::philox;
+use serde::{Deserialize, Serialize};
 
-use super::capture::{ExecHandle, GraphHandle, time_replays};
+use super::capture::GraphHandle;
 use super::driver::{self, check};
 use super::exec::CudaExec;
 use super::graph::Graph;
@@ -21,17 +22,22 @@ use super::nodes::{Node, NodeKind};
 use crate::error::ExecError;
 
 /// Replays before those that are timed.
-const WARMUP: usize = 15;
+const WARMUP: usize = 10;
+/// Timed replays after which an order is given up that is slower than the one it was made of: most are.
+const GLANCE: usize = 16;
+/// How much slower, as a share.
+const SLOWER: f64 = 0.01;
 /// Timed replays of an order that is tried.
 const REPLAYS: usize = 60;
 /// Orders that are tried without a better one before the search goes back to the best one.
-const PATIENCE: usize = 250;
+const PATIENCE: usize = 400;
 
 /// An edge: the second node waits for the first.
 type Edge = (usize, usize);
 
 /// Nodes in the order in which they are added to a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Order {
     /// Indices of the recorded nodes.
     pub nodes: Vec<usize>,
@@ -63,13 +69,13 @@ impl Draws {
 }
 
 /// The recorded dependencies.
-struct Dependencies {
+pub(super) struct Dependencies {
     count: usize,
     edges: Vec<Edge>,
 }
 
 impl Dependencies {
-    fn of(nodes: &[Node]) -> Self {
+    pub(super) fn of(nodes: &[Node]) -> Self {
         let edges = nodes.iter().enumerate();
         let edges = edges.flat_map(|(to, node)| node.dependencies.iter().map(move |&from| (from, to)));
         Self { count: nodes.len(), edges: edges.collect() }
@@ -91,6 +97,22 @@ impl Dependencies {
 
     fn with<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = Edge> + 'a {
         self.edges.iter().chain(&order.added).copied()
+    }
+
+    /// Whether an order has every node once, behind those that it waits for.
+    pub(super) fn hold_in(&self, order: &Order) -> bool {
+        let mut places = vec![usize::MAX; self.count];
+        for (place, &node) in order.nodes.iter().enumerate() {
+            match places.get_mut(node) {
+                Some(free) if *free == usize::MAX => *free = place,
+                _ => return false,
+            }
+        }
+        let place = |node: usize| places.get(node).copied();
+        order.nodes.len() == self.count
+            && self
+                .with(order)
+                .all(|(from, to)| matches!((place(from), place(to)), (Some(f), Some(t)) if f < t))
     }
 
     /// Whether `to` waits for `from`, by whatever way.
@@ -137,34 +159,34 @@ impl Dependencies {
 ///
 /// Errors: a node that is no launch of a kernel of this program; [`ExecError::Cuda`].
 pub fn search(graph: &Graph, exec: &mut CudaExec, time: Duration) -> Result<Found, ExecError> {
-    for (node, n) in graph.nodes().iter().enumerate() {
-        if n.kind != NodeKind::Kernel || n.name.is_empty() {
-            return Err(ExecError::Node { node, problem: format!("`{n}` can't be put elsewhere") });
-        }
-    }
     let dependencies = Dependencies::of(graph.nodes());
     let recorded_us = graph.time(exec, 100, 300)?.median();
     let (mut draws, mut tried, begun) = (Draws(0), 0, Instant::now());
     let mut measure = |order: &Order, replays: usize| -> Result<f64, ExecError> {
-        tried += 1;
-        let (_graph, made) = build(graph, &dependencies, order)?;
-        made.upload(exec.main_stream())?;
-        exec.synchronize()?;
-        Ok(time_replays(exec.gpu(), exec.main_stream(), &made, WARMUP, replays)?.median())
+        Ok(graph.in_order(exec, order)?.time(exec, WARMUP, replays)?.median())
     };
     let mut order = dependencies.recorded();
     let mut now = measure(&order, 2 * REPLAYS)?;
     let (mut best, mut best_us, mut since) = (order.clone(), now, 0);
     while begun.elapsed() < time {
+        if since > PATIENCE {
+            // Measured anew: the best of many is also the luckiest.
+            best_us = measure(&best, 4 * REPLAYS)?;
+            (order, now, since) = (best.clone(), best_us, 0);
+        }
         let mut other = order.clone();
         for _ in 0..=draws.below(3) {
             dependencies.change(&mut other, &mut draws);
         }
-        let mut us = measure(&other, REPLAYS)?;
+        (tried, since) = (tried + 1, since + 1);
+        let mut us = measure(&other, GLANCE)?;
+        if us > now * (1.0 + SLOWER) {
+            continue;
+        }
+        us = measure(&other, REPLAYS)?;
         if us < now {
             us = 0.5 * (us + measure(&other, 2 * REPLAYS)?);
         }
-        since += 1;
         // At first a worse one is taken now and then.
         let worse = 1.5 * (1.0 - begun.elapsed().as_secs_f64() / time.as_secs_f64());
         if us < now || (us < now + worse && draws.below(12) == 0) {
@@ -173,47 +195,51 @@ pub fn search(graph: &Graph, exec: &mut CudaExec, time: Duration) -> Result<Foun
         if now < best_us {
             (best, best_us, since) = (order.clone(), now, 0);
         }
-        if since > PATIENCE {
-            // Measured anew: the best of many is also the luckiest.
-            best_us = measure(&best, 4 * REPLAYS)?;
-            (order, now, since) = (best.clone(), best_us, 0);
-        }
     }
     let best_us = measure(&best, 300)?;
     Ok(Found { recorded_us, best_us, best, tried })
 }
 
-/// The graph's nodes in another order.
-fn build(
-    graph: &Graph,
-    dependencies: &Dependencies,
-    order: &Order,
-) -> Result<(GraphHandle, ExecHandle), ExecError> {
+/// A graph of the same nodes added in another order, and the nodes in it, with the indices that they have in `nodes`.
+///
+/// Errors: a node that is no launch of a kernel of this program; an order that does not keep the dependencies;
+/// [`ExecError::Cuda`].
+pub(super) fn build(nodes: &[Node], order: &Order) -> Result<(GraphHandle, Vec<Node>), ExecError> {
+    for (node, n) in nodes.iter().enumerate() {
+        if n.kind != NodeKind::Kernel || n.name.is_empty() {
+            return Err(ExecError::Node { node, problem: format!("`{n}` can't be put elsewhere") });
+        }
+    }
+    let dependencies = Dependencies::of(nodes);
+    if !dependencies.hold_in(order) {
+        let problem = "the order does not keep what waits for what".to_owned();
+        return Err(ExecError::Node { node: 0, problem });
+    }
     let made = GraphHandle::new()?;
-    let mut handles: Vec<CUgraphNode> = vec![ptr::null_mut(); dependencies.count];
+    let mut moved = nodes.to_vec();
     for &node in &order.nodes {
         // SAFETY: plain data of which all zeros are a value.
         let mut params: CUDA_KERNEL_NODE_PARAMS = unsafe { mem::zeroed() };
         // SAFETY: the node is of a live graph, a kernel's; what `params` then points to is the node's and lives as long.
-        let code = unsafe { driver::cuGraphKernelNodeGetParams(graph.nodes()[node].raw, &mut params) };
+        let code = unsafe { driver::cuGraphKernelNodeGetParams(nodes[node].raw, &mut params) };
         check(code, "cuGraphKernelNodeGetParams", String::new)?;
         // No edge is there twice: one is added only between nodes of which neither waits for the other.
-        let before: Vec<CUgraphNode> =
-            dependencies.with(order).filter(|e| e.1 == node).map(|e| handles[e.0]).collect();
+        let before: Vec<usize> = dependencies.with(order).filter(|e| e.1 == node).map(|e| e.0).collect();
+        let handles: Vec<CUgraphNode> = before.iter().map(|&from| moved[from].raw).collect();
         // SAFETY: `made` is alive, `before` holds nodes that were added to it, and `params` is as the driver wrote it.
         let code = unsafe {
             driver::cuGraphAddKernelNode(
-                &mut handles[node],
+                &mut moved[node].raw,
                 made.raw(),
-                before.as_ptr(),
-                before.len(),
+                handles.as_ptr(),
+                handles.len(),
                 &params,
             )
         };
-        check(code, "cuGraphAddKernelNode", || graph.nodes()[node].to_string())?;
+        check(code, "cuGraphAddKernelNode", || nodes[node].to_string())?;
+        moved[node].dependencies = before;
     }
-    let exec = made.instantiate()?;
-    Ok((made, exec))
+    Ok((made, moved))
 }
 
 /// What was found, for a reader: times, the nodes in their order, and what each waits for besides what it has to.
@@ -241,14 +267,6 @@ mod tests {
         Dependencies { count: 5, edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)] }
     }
 
-    fn holds(dependencies: &Dependencies, order: &Order) -> bool {
-        let place = |node: usize| order.nodes.iter().position(|&n| n == node);
-        let mut all = order.nodes.clone();
-        all.sort_unstable();
-        all == (0..dependencies.count).collect::<Vec<_>>()
-            && dependencies.with(order).all(|(from, to)| place(from) < place(to))
-    }
-
     #[test]
     fn every_change_keeps_the_dependencies() {
         let dependencies = diamond();
@@ -257,7 +275,7 @@ mod tests {
             let mut order = dependencies.recorded();
             for _ in 0..6 {
                 dependencies.change(&mut order, &mut draws);
-                assert!(holds(&dependencies, &order), "{order:?}");
+                assert!(dependencies.hold_in(&order), "{order:?}");
                 seen.insert(order.nodes.clone());
                 added |= !order.added.is_empty();
             }

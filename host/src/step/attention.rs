@@ -8,8 +8,7 @@ use gpu::kernels::attention::{
     AttentionFoldProjections, AttentionReduce, AttentionUnfoldHeads, AttentionUnfoldWeights, Plane, columns,
     context_columns, gate_parts,
 };
-use gpu::kernels::term_reduce::GroupSquares;
-use settings::{Group, Precision};
+use settings::Precision;
 
 use crate::error::ExecError;
 use crate::exec::{Epilogue, Exec, Form, Lane, Memory, Product};
@@ -54,6 +53,12 @@ impl Sizes {
     fn plane(&self) -> Plane {
         Plane::new(self.width, self.features, self.bars, self.heads)
     }
+}
+
+/// Sums of squares that the group's gradient comes with.
+pub fn square_parts(shape: &StepShape) -> usize {
+    let s = Sizes::of(shape);
+    gpu::kernels::attention::square_parts(s.width, s.heads) as usize
 }
 
 /// The folded matrices of one or two networks, the online network's first.
@@ -478,6 +483,8 @@ pub fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Re
             query_gradient: a.query_gradient.into(),
             key_gradient: a.key_gradient.into(),
             value_gradient: a.value_gradient.into(),
+            output_bias_gradient: grad("att.o.bias").into(),
+            gate_gradient: grad("att.gate").into(),
             d_embedding: grad("att.emb.weight").into(),
             d_embedding_bias: grad("att.emb.bias").into(),
             d_positions: grad("att.pos").into(),
@@ -488,13 +495,7 @@ pub fn backward<E: Exec>(exec: &mut E, shape: &StepShape, b: &StepBuffers) -> Re
             d_value: grad("att.v.weight").into(),
             d_value_bias: grad("att.v.bias").into(),
             d_output: grad("att.o.weight").into(),
+            squares: parts.attention_squares(shape).into(),
         },
-    )?;
-    let (offset, len) = shape.segment(Group::Attention);
-    let squares = GroupSquares {
-        len: len as u32,
-        grad: b.parameters.grad.slice(offset, len).into(),
-        squares: parts.squares_of((offset, len)).into(),
-    };
-    exec.launch(lane, &squares)
+    )
 }

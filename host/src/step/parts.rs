@@ -5,11 +5,11 @@ use gpu::kernels::learner_signals::sample;
 use gpu::kernels::spectral_norm::MAX_MATRICES;
 use gpu::kernels::term_reduce::{PAIRS, TERMS};
 use gpu::kernels::update_scales::scale;
-use settings::Optimizer;
+use settings::{Group, Optimizer};
 
 use crate::error::ExecError;
 use crate::exec::{Exec, Memory};
-use crate::step::attention::AttentionBuffers;
+use crate::step::attention::{self, AttentionBuffers};
 use crate::step::auxiliary::AuxiliaryBuffers;
 use crate::step::buffers::TermBuffers;
 use crate::step::iql::IqlBuffers;
@@ -47,8 +47,10 @@ pub struct PartBuffers {
     pub trunk_grads: Buf<f32>,
     /// Blocks' inner products of the terms `[PAIRS, blocks]` (`term_reduce`).
     pub sums: Buf<f32>,
-    /// Blocks' sums of squares of the other groups, in their places `[all blocks]`.
+    /// Sums of squares of the other groups: of their blocks, in their places, then the attention's of its own parts.
     pub squares: Buf<f32>,
+    /// Where each group's are, first and end `[groups, 2]`.
+    pub ranges: Buf<u32>,
     /// First block after each group.
     pub ends: Buf<u32>,
     /// f_t max_grad_norm of each term.
@@ -72,6 +74,13 @@ impl PartBuffers {
         let blocks = |floats: usize| floats.div_ceil(settings::Flat::SEGMENT);
         let ends: Vec<u32> = shape.flat.segments.iter().map(|s| blocks(s.offset + s.len) as u32).collect();
         let parts = &shape.parts;
+        let all = blocks(shape.flat.len);
+        let own = if parts.attention.enabled { attention::square_parts(shape) } else { 0 };
+        let range = |s: &settings::Segment| match s.group {
+            Group::Attention => [all, all + own],
+            _ => [blocks(s.offset), blocks(s.offset + s.len)],
+        };
+        let ranges: Vec<u32> = shape.flat.segments.iter().flat_map(range).map(|at| at as u32).collect();
         let buffers = Self {
             cql: match parts.cql.enabled {
                 true => Some(TermBuffers::alloc(memory, shape, partial.slice(plane, plane), "cql")?),
@@ -109,13 +118,15 @@ impl PartBuffers {
                 .alloc("terms.trunk_parts", (shape.trunk_terms() * shape.splits * trunk).max(4))?,
             trunk_grads: memory.alloc("terms.trunk_grads", (shape.trunk_terms() * trunk).max(4))?,
             sums: memory.alloc("terms.sums", PAIRS as usize * blocks(main))?,
-            squares: memory.alloc("groups.squares", blocks(shape.flat.len))?,
+            squares: memory.alloc("groups.squares", all + own)?,
+            ranges: memory.alloc("groups.ranges", ranges.len())?,
             ends: memory.alloc("groups.ends", ends.len())?,
             budgets: memory.alloc("terms.budgets", TERMS as usize)?,
             scales: memory.alloc("update.scales", scale::WORDS as usize)?,
             samples: memory.alloc("samples", sample::ROWS as usize * shape.batch)?,
         };
         memory.upload(buffers.ends, &ends)?;
+        memory.upload(buffers.ranges, &ranges)?;
         memory.upload(buffers.budgets, &budgets(shape, optimizer))?;
         Ok(buffers)
     }
@@ -123,6 +134,12 @@ impl PartBuffers {
     /// A row of the per-sample buffer.
     pub fn sample(&self, shape: &StepShape, row: u32, rows: usize) -> Buf<f32> {
         self.samples.slice(row as usize * shape.batch, rows * shape.batch)
+    }
+
+    /// The attention's sums of squares.
+    pub fn attention_squares(&self, shape: &StepShape) -> Buf<f32> {
+        let first = shape.flat.len.div_ceil(settings::Flat::SEGMENT);
+        self.squares.slice(first, self.squares.len() - first)
     }
 
     /// The blocks' sums of squares of a segment of the flat buffer.

@@ -189,6 +189,7 @@ fn part_state(parts: &PartBuffers) -> Vec<StateBlock> {
         trunk_grads: _,
         sums: _,
         squares: _,
+        ranges: _,
         ends: _,
         budgets: _,
         scales: _,

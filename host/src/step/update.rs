@@ -161,9 +161,9 @@ fn groups<E: Exec>(
     let count = shape.flat.segments.len() as u32;
     let scales = UpdateScales {
         blocks: blocks(shape.layout.len),
-        total_blocks: blocks(shape.flat.len),
+        total: parts.squares.len() as u32,
         groups: count,
-        ends: parts.ends.into(),
+        ranges: parts.ranges.into(),
         sums: parts.sums.into(),
         squares: parts.squares.into(),
         budgets: parts.budgets.into(),

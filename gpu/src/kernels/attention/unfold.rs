@@ -162,11 +162,11 @@ const fn weight_tiles(width: u32, heads: u32) -> [u32; 2] {
     [rows * rows, rows * heads * (width / heads).div_ceil(OUTER)]
 }
 
-/// Blocks of `attention_unfold_weights`.
+/// Blocks of `attention_unfold_weights`, and so partial sums of the group's squares.
 #[cfg(not(target_arch = "nvptx64"))]
-const fn weight_blocks(width: u32, heads: u32) -> u32 {
+pub const fn square_parts(width: u32, heads: u32) -> u32 {
     let [square, output] = weight_tiles(width, heads);
-    width.div_ceil(ROWS) + 3 * square + output
+    width.div_ceil(ROWS) + 3 * square + output + 1
 }
 
 /// Shared memory of `attention_unfold_weights` in floats.
@@ -182,12 +182,16 @@ const fn weight_floats(width: u32, features: u32, bars: u32) -> u32 {
 /// of which dWe are the columns of the features, dpos those of the bars and dbe the bars' sum. `sums` is what
 /// `attention_reduce` wrote, value the online network's folded Av [d, E]. Gradients are overwritten.
 ///
-/// The first blocks compute 4 rows of dM each, the others 64 x 64 of a weight gradient.
+/// squares [`square_parts`] becomes sums of squares over parts of the whole group's gradient, that of the output's bias and the gate
+/// among it, which the kernels before wrote.
+///
+/// The first blocks compute 4 rows of dM each, the next 64 x 64 of a weight gradient; the last one has the squares of what is there.
 #[kernel(
     block = tile::THREADS,
-    grid = weight_blocks(width, heads),
+    grid = square_parts(width, heads),
     shared = 4 * weight_floats(width, features, bars),
-    barriers = 5,
+    barriers = 7,
+    shuffles = 5,
     requires(
         shape_fits(width, features, bars, heads),
         columns(features, bars) < tile::MAX_COLUMNS,
@@ -207,6 +211,9 @@ const fn weight_floats(width: u32, features: u32, bars: u32) -> u32 {
         d_positions.len() >= (bars * width) as usize,
         [d_query.len(), d_key.len(), d_value.len(), d_output.len()].into_iter().all(|len| len >= (width * width) as usize),
         [d_query_bias.len(), d_key_bias.len(), d_value_bias.len()].into_iter().all(|len| len >= width as usize),
+        output_bias_gradient.len() >= width as usize,
+        gate_gradient.len() >= 1,
+        squares.len() >= square_parts(width, heads) as usize,
     )
 )]
 pub fn attention_unfold_weights(
@@ -225,6 +232,8 @@ pub fn attention_unfold_weights(
     query_gradient: In<f32>,
     key_gradient: In<f32>,
     value_gradient: In<f32>,
+    output_bias_gradient: In<f32>,
+    gate_gradient: In<f32>,
     d_embedding: Out<f32>,
     d_embedding_bias: Out<f32>,
     d_positions: Out<f32>,
@@ -235,11 +244,25 @@ pub fn attention_unfold_weights(
     d_value: Out<f32>,
     d_value_bias: Out<f32>,
     d_output: Out<f32>,
+    squares: Out<f32>,
 ) {
     let block = thread::block_idx();
     let outputs = columns(features, bars);
     let embedding_blocks = width.div_ceil(ROWS);
-    if block < embedding_blocks {
+    // Sum of squares of what this thread has written.
+    let (mut square, mut of_bias) = (0.0f32, 0.0f32);
+    if block + 1 == thread::grid_dim() {
+        let mut i = thread::thread_idx();
+        while i < width {
+            let g = output_bias_gradient.get(i);
+            square = math::fma(g, g, square);
+            i += tile::THREADS;
+        }
+        if thread::thread_idx() == 0 {
+            let g = gate_gradient.get(0);
+            square = math::fma(g, g, square);
+        }
+    } else if block < embedding_blocks {
         let first_row = block * ROWS;
         // A projection's part of a stage: its summed indices among 3 d, and A.
         let part = |stage: &Stage, projection: u32, weight: &In<f32>| {
@@ -278,7 +301,10 @@ pub fn attention_unfold_weights(
             |row, column, sum| {
                 let row = first_row + row;
                 if row >= width {
-                } else if column < features {
+                    return;
+                }
+                square = math::fma(sum, sum, square);
+                if column < features {
                     d_embedding.set(row * features + column, sum);
                 } else {
                     d_positions.set((column - features) * width + row, sum);
@@ -294,75 +320,98 @@ pub fn attention_unfold_weights(
                 sum += totals.get(row * outputs + features + bar);
                 bar += 1;
             }
+            of_bias = sum;
             d_embedding_bias.set(first_row + row, sum);
         }
-        return;
-    }
-    let block = block - embedding_blocks;
-    let square = weight_tiles(width, heads)[0];
-    let row_tiles = width.div_ceil(OUTER);
-    let (weight, tile) =
-        if block < 3 * square { (block / square, block % square) } else { (3, block - 3 * square) };
-    let (column_tile, first_row) = (tile / row_tiles, tile % row_tiles * OUTER);
-    // Wo's columns of one head; all columns of the others.
-    let head_width = width / heads;
-    let (head, first_column, end) = if weight == 3 {
-        let per_head = head_width.div_ceil(OUTER);
-        let head = column_tile / per_head;
-        (head, head * head_width + column_tile % per_head * OUTER, (head + 1) * head_width)
     } else {
-        (0, column_tile * OUTER, width)
-    };
-    let padded = context_columns(features, bars, heads);
-    let embedding = Embedding { weight: embedding, bias: embedding_bias, positions, width, features, bars };
-    let depth = if weight == 0 { features + 1 } else { outputs };
-    // Rows of the left operand: of dAq, dAk, dAv, or one head's of dU.
-    let (left, left_stride, left_first) = match weight {
-        0 => (query_gradient, depth, 0),
-        1 => (key_gradient, depth, 0),
-        2 => (value_gradient, depth, 0),
-        _ => (sums, padded, head * outputs),
-    };
-    let (to, to_bias) = match weight {
-        0 => (d_query, d_query_bias),
-        1 => (d_key, d_key_bias),
-        2 => (d_value, d_value_bias),
-        _ => (d_output, d_output),
-    };
-    outer(
-        depth,
-        |to_left, to_right, stride| {
-            tile::walk(OUTER, depth, |row, k| {
-                let from = min(first_row + row, width - 1) * left_stride + left_first + k;
-                shared::copy_async4(to_left, row * stride + k, &left, from, 4);
-            });
-            if weight == 3 {
-                tile::walk(OUTER, depth, |column, k| {
-                    let from = min(first_column + column, width - 1) * outputs + k;
-                    shared::copy_async4(to_right, column * stride + k, &value, from, 4);
+        let block = block - embedding_blocks;
+        let per_weight = weight_tiles(width, heads)[0];
+        let row_tiles = width.div_ceil(OUTER);
+        let (weight, tile) = if block < 3 * per_weight {
+            (block / per_weight, block % per_weight)
+        } else {
+            (3, block - 3 * per_weight)
+        };
+        let (column_tile, first_row) = (tile / row_tiles, tile % row_tiles * OUTER);
+        // Wo's columns of one head; all columns of the others.
+        let head_width = width / heads;
+        let (head, first_column, end) = if weight == 3 {
+            let per_head = head_width.div_ceil(OUTER);
+            let head = column_tile / per_head;
+            (head, head * head_width + column_tile % per_head * OUTER, (head + 1) * head_width)
+        } else {
+            (0, column_tile * OUTER, width)
+        };
+        let padded = context_columns(features, bars, heads);
+        let embedding =
+            Embedding { weight: embedding, bias: embedding_bias, positions, width, features, bars };
+        let depth = if weight == 0 { features + 1 } else { outputs };
+        // Rows of the left operand: of dAq, dAk, dAv, or one head's of dU.
+        let (left, left_stride, left_first) = match weight {
+            0 => (query_gradient, depth, 0),
+            1 => (key_gradient, depth, 0),
+            2 => (value_gradient, depth, 0),
+            _ => (sums, padded, head * outputs),
+        };
+        let (to, to_bias) = match weight {
+            0 => (d_query, d_query_bias),
+            1 => (d_key, d_key_bias),
+            2 => (d_value, d_value_bias),
+            _ => (d_output, d_output),
+        };
+        outer(
+            depth,
+            |to_left, to_right, stride| {
+                tile::walk(OUTER, depth, |row, k| {
+                    let from = min(first_row + row, width - 1) * left_stride + left_first + k;
+                    shared::copy_async4(to_left, row * stride + k, &left, from, 4);
                 });
-            } else {
-                let first_bar = if weight == 0 { bars - 1 } else { 0 };
-                embedding.copy(to_right, stride, first_column, OUTER, first_bar);
-            }
-        },
-        |row, column, sum| {
-            let (row, column) = (first_row + row, first_column + column);
-            if row < width && column < end {
-                to.set(row * width + column, sum);
-            }
-        },
-        |row, tile, at| {
-            let row = first_row + row;
-            if row < width && column_tile == 0 && weight < 3 {
-                let mut sum = 0.0;
-                let mut k = features;
-                while k < depth {
-                    sum += tile.get(at + k);
-                    k += 1;
+                if weight == 3 {
+                    tile::walk(OUTER, depth, |column, k| {
+                        let from = min(first_column + column, width - 1) * outputs + k;
+                        shared::copy_async4(to_right, column * stride + k, &value, from, 4);
+                    });
+                } else {
+                    let first_bar = if weight == 0 { bars - 1 } else { 0 };
+                    embedding.copy(to_right, stride, first_column, OUTER, first_bar);
                 }
-                to_bias.set(row, sum);
-            }
-        },
-    );
+            },
+            |row, column, sum| {
+                let (row, column) = (first_row + row, first_column + column);
+                if row < width && column < end {
+                    square = math::fma(sum, sum, square);
+                    to.set(row * width + column, sum);
+                }
+            },
+            |row, tile, at| {
+                let row = first_row + row;
+                if row < width && column_tile == 0 && weight < 3 {
+                    let mut sum = 0.0;
+                    let mut k = features;
+                    while k < depth {
+                        sum += tile.get(at + k);
+                        k += 1;
+                    }
+                    of_bias = sum;
+                    to_bias.set(row, sum);
+                }
+            },
+        );
+    }
+    let sum = warp::sum(math::fma(of_bias, of_bias, square));
+    let warps = shared::array::<f32>(0, tile::THREADS / 32);
+    thread::sync(); // the tiles are read before the sums are written over them
+    if thread::lane() == 0 {
+        warps.set(thread::warp(), sum);
+    }
+    thread::sync(); // all warps' sums are written before thread 0 adds them
+    if thread::thread_idx() == 0 {
+        let mut total = 0.0;
+        let mut w = 0;
+        while w < tile::THREADS / 32 {
+            total += warps.get(w);
+            w += 1;
+        }
+        squares.set(block, total);
+    }
 }

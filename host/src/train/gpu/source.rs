@@ -36,6 +36,7 @@ impl Drawn {
     ) -> anyhow::Result<Self> {
         record(exec, shape, buffers, Some(&replay))?;
         let train_graph = Graph::capture(exec, |exec| record(exec, shape, buffers, Some(&replay)))
+            .and_then(|graph| graph.in_known_order(exec))
             .context("capturing the training step")?;
         let pruning_graph = match shape.pruning.enabled {
             true => {
