@@ -94,7 +94,7 @@ pub fn backward<E: Exec>(
     exec.launch(Lane::AUX, &squares)
 }
 
-/// Median, mean and signals after the step, on `lane`, behind the step's history row.
+/// Median, mean and signals after the step, on `lane`, behind the step's history row, the value networks' columns of it among it.
 pub fn finish<E: Exec>(
     exec: &mut E,
     lane: Lane,
@@ -118,6 +118,6 @@ pub fn finish<E: Exec>(
         },
         shape,
         b.history,
-        signal::TD_MEDIAN..signal::TD_ABOVE + 1,
+        (0..signal::IQL_GAP + 1, signal::TD_MEDIAN..signal::TD_ABOVE + 1),
     )
 }

@@ -239,7 +239,7 @@ pub fn finish<E: Exec>(
         },
         shape,
         b.history,
-        signal::IQL_GAP..signal::V_MAX + 1,
+        (0..0, signal::IQL_GAP..signal::V_MAX + 1),
     )
 }
 

@@ -99,25 +99,27 @@ fn plain<E: Exec>(
     exec.after(Lane::MAIN, Lane::GRADIENT)
 }
 
-/// Launches a kernel that writes some columns of the history alone: others are written beside it on another lane.
+/// Launches a kernel that reads and writes some columns of the history alone: others are written beside it on another lane.
 pub fn launch_on_columns<E: Exec, K: Kernel>(
     exec: &mut E,
     lane: Lane,
     kernel: &K,
     shape: &StepShape,
     history: Buf<f32>,
-    columns: Range<u32>,
+    (reads, writes): (Range<u32>, Range<u32>),
 ) -> Result<(), ExecError> {
-    let touch = |access: &Access| {
-        let whole = Touch::whole(access);
-        if access.addr != history.addr() {
-            return whole;
-        }
+    let touch = |columns: &Range<u32>, writes: bool| {
         let first = history.addr() + 4 * u64::from(columns.start);
-        let extent = Extent::matrix(first, shape.history, columns.len(), signal::COLUMNS as usize);
-        Touch { extent, ..whole }
+        Touch {
+            extent: Extent::matrix(first, shape.history, columns.len(), signal::COLUMNS as usize),
+            writes,
+        }
     };
-    let touches: Vec<Touch> = kernel.accesses().iter().map(touch).collect();
+    let touches = |access: &Access| match access.addr == history.addr() {
+        true => vec![touch(&reads, false), touch(&writes, true)],
+        false => vec![Touch::whole(access)],
+    };
+    let touches: Vec<Touch> = kernel.accesses().iter().flat_map(touches).collect();
     exec.launch_touching(lane, kernel, &touches)
 }
 
@@ -192,8 +194,12 @@ fn groups<E: Exec>(
         history: b.history.into(),
         clock_words: b.clock.into(),
     };
-    launch_on_columns(exec, Lane::GRADIENT, &signals, shape, b.history, 0..signal::IQL_GAP)?;
+    launch_on_columns(exec, Lane::GRADIENT, &signals, shape, b.history, (0..0, 0..signal::IQL_GAP))?;
     if let Some(buffers) = parts.auxiliary.and_then(|auxiliary| auxiliary.confidence) {
+        // One of its signals is the value networks' gap.
+        if parts.iql.is_some() {
+            exec.after(Lane::GRADIENT, Lane::IQL)?;
+        }
         confidence::finish(exec, Lane::GRADIENT, shape, b, parts, &buffers)?;
     }
     let adam = AdamGroups {
