@@ -14,6 +14,9 @@ use settings::{Config, Precision};
 
 type Run = Box<dyn FnOnce(&mut EmulatedExec) -> Result<(), ExecError>>;
 
+/// A buffer's label and bytes.
+type Contents = (String, Vec<u8>);
+
 /// Something issued and not yet run.
 struct Waiting {
     after: BTreeSet<usize>,
@@ -150,7 +153,7 @@ fn everything() -> Config {
 }
 
 /// All memory after a few steps that are issued without a wait between them.
-fn contents(config: &Config, draws: Option<u64>) -> (Vec<(String, Vec<u8>)>, usize) {
+fn contents(config: &Config, draws: Option<u64>) -> (Vec<Contents>, usize) {
     let mut exec = Shuffled::new(draws);
     let shape = StepShape::new(config, Matmul::Rust);
     let buffers = StepBuffers::alloc(&mut exec, &shape, &config.optimizer).unwrap();
@@ -182,7 +185,7 @@ fn any_order_that_the_lanes_allow_leaves_the_same_bits() {
         for seed in 1..=3 {
             let (shuffled, overtaken) = contents(&config, Some(seed));
             assert!(overtaken > 100, "seed {seed}: only {overtaken} launches ran before an earlier one");
-            let differing = |((label, expected), (_, got)): (&(String, Vec<u8>), &(String, Vec<u8>))| {
+            let differing = |((label, expected), (_, got)): (&Contents, &Contents)| {
                 let first = expected.chunks(4).zip(got.chunks(4)).position(|(e, g)| e != g)?;
                 Some(format!("`{label}` from float {first} on"))
             };
