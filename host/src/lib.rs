@@ -1,5 +1,6 @@
 //! The trainer: device layer, training step, environments, program.
 
+pub mod cache_file;
 pub mod cli;
 pub mod commands;
 pub mod cublaslt;

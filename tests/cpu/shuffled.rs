@@ -12,6 +12,8 @@ use host::profile::random_replay;
 use host::step::{Matmul, StepBuffers, StepShape, record_probe, record_vaccinated};
 use settings::{Config, Precision};
 
+use crate::kernels::data::every_part;
+
 type Run = Box<dyn FnOnce(&mut EmulatedExec) -> Result<(), ExecError>>;
 
 /// A buffer's label and bytes.
@@ -132,21 +134,8 @@ fn everything() -> Config {
     (model.branches, model.atoms, model.noisy) = (vec![5, 3], 21, true);
     (config.train.batch, config.train.precision) = (24, Precision::Tf32);
     config.replay.prioritized = true;
-    config.cql.enabled = true;
-    config.iqn.enabled = true;
-    (config.iqn.cosines, config.iqn.hidden) = (16, 32);
-    (config.iqn.samples, config.iqn.target_samples) = (8, 6);
-    config.iql.enabled = true;
-    config.iql.hidden = 32;
-    config.iql.advantage_weighting = true;
-    config.iql.branch_scaling = true;
-    config.iql.adaptive_support = true;
-    config.iql.adaptive_epsilon = true;
-    config.ensemble.enabled = true;
-    config.confidence.enabled = true;
-    config.attention.enabled = true;
-    config.mamba.enabled = true;
-    (config.spectral.enabled, config.spectral.sigma_max) = (true, 0.6);
+    every_part(&mut config);
+    config.spectral.sigma_max = 0.6;
     config.vaccine.enabled = true;
     config.probe.enabled = true;
     config

@@ -12,6 +12,8 @@ use host::step::{
 };
 use settings::{Config, Head, Precision, Pruning};
 
+use crate::kernels::data::every_part;
+
 /// Columns of a history row.
 const COLUMNS: usize = gpu::kernels::step_signals::signal::COLUMNS as usize;
 
@@ -44,22 +46,7 @@ fn config(batch: usize, precision: Precision) -> Config {
 pub(crate) fn with_parts(batch: usize, precision: Precision) -> Config {
     let mut config = config(batch, precision);
     (config.model.window, config.model.bar_features) = (3, 4);
-    config.cql.enabled = true;
-    config.iqn.enabled = true;
-    (config.iqn.cosines, config.iqn.hidden) = (16, 32);
-    (config.iqn.samples, config.iqn.target_samples) = (8, 6);
-    config.iqn.double = true;
-    config.iql.enabled = true;
-    config.iql.hidden = 32;
-    config.iql.advantage_weighting = true;
-    config.iql.branch_scaling = true;
-    config.iql.adaptive_support = true;
-    config.iql.adaptive_epsilon = true;
-    config.ensemble.enabled = true;
-    config.confidence.enabled = true;
-    config.attention.enabled = true;
-    config.mamba.enabled = true;
-    config.spectral.enabled = true;
+    every_part(&mut config);
     config.spectral.sigma_max = 1.0;
     config
 }

@@ -1,5 +1,27 @@
 //! Test inputs: reproducible, and nothing a kernel's own generator makes.
 
+use settings::Config;
+
+/// Switches every loss and part on that a step may have beside C51, small; the value networks feed back into all that they can.
+pub fn every_part(config: &mut Config) {
+    config.cql.enabled = true;
+    config.iqn.enabled = true;
+    (config.iqn.cosines, config.iqn.hidden) = (16, 32);
+    (config.iqn.samples, config.iqn.target_samples) = (8, 6);
+    config.iqn.double = true;
+    config.iql.enabled = true;
+    config.iql.hidden = 32;
+    config.iql.advantage_weighting = true;
+    config.iql.branch_scaling = true;
+    config.iql.adaptive_support = true;
+    config.iql.adaptive_epsilon = true;
+    config.ensemble.enabled = true;
+    config.confidence.enabled = true;
+    config.attention.enabled = true;
+    config.mamba.enabled = true;
+    config.spectral.enabled = true;
+}
+
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 pub struct Random(u64);
 

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::ffi::Algorithm;
+use crate::cache_file;
 use crate::error::ExecError;
 
 /// What a table of algorithms is valid for: one GPU model, driver and library.
@@ -95,16 +94,13 @@ impl PlanCache {
 
     /// `stepgraph/cublaslt.json` in the user's cache folder; `None` when the system names no home.
     pub fn default_path() -> Option<PathBuf> {
-        let variable =
-            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
-        Some(folder.join("stepgraph").join("cublaslt.json"))
+        cache_file::default_path("cublaslt.json")
     }
 
     /// Stored plans of this identity. A missing file is an empty cache; a damaged one is reported and ignored,
     /// and replaced at the next [`PlanCache::store`], since everything in it can be measured again.
     pub fn load(&self) -> BTreeMap<String, PlanEntry> {
-        match read(&self.path) {
+        match cache_file::read::<CacheFile>(&self.path) {
             Ok(file) => {
                 let table = file.tables.into_iter().find(|table| table.identity == self.identity);
                 table.map(|table| table.plans).unwrap_or_default()
@@ -118,37 +114,21 @@ impl PlanCache {
 
     /// Adds plans to the file, keeping other identities and plans that another process has stored meanwhile.
     pub fn store(&self, plans: &BTreeMap<String, PlanEntry>) -> Result<(), ExecError> {
-        let fail = |problem: String| ExecError::File { path: self.path.display().to_string(), problem };
         // A damaged file has been reported by `load`.
-        let mut file = read(&self.path).unwrap_or_default();
+        let mut file: CacheFile = cache_file::read(&self.path).unwrap_or_default();
         match file.tables.iter_mut().find(|table| table.identity == self.identity) {
             Some(table) => table.plans.extend(plans.clone()),
             None => file.tables.push(PlanTable { identity: self.identity.clone(), plans: plans.clone() }),
         }
         file.tables.sort_by(|a, b| a.identity.cmp(&b.identity));
-        let text = serde_json::to_string_pretty(&file).map_err(|error| fail(error.to_string()))?;
-        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).map_err(|error| fail(error.to_string()))?;
-        }
-        // Written beside and renamed, so that a reader never sees half a file.
-        let new = self.path.with_extension(format!("{}.new", std::process::id()));
-        fs::write(&new, text + "\n")
-            .and_then(|()| fs::rename(&new, &self.path))
-            .map_err(|error| fail(error.to_string()))
+        cache_file::write(&self.path, &file)
     }
-}
-
-fn read(path: &Path) -> Result<CacheFile, String> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(CacheFile::default()),
-        Err(error) => return Err(error.to_string()),
-    };
-    serde_json::from_str(&text).map_err(|error| format!("damaged ({error})"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn identity(gpu: &str) -> Identity {
@@ -192,7 +172,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plans.json");
         fs::write(&path, "{\"tables\": [{\"identity\"").unwrap();
-        assert!(read(&path).unwrap_err().starts_with("damaged ("));
+        assert!(cache_file::read::<CacheFile>(&path).unwrap_err().starts_with("damaged ("));
         let cache = PlanCache::new(path, identity("one"));
         assert!(cache.load().is_empty());
         cache.store(&BTreeMap::from([("p".into(), entry(3.0))])).unwrap();

@@ -1,14 +1,12 @@
 //! Orders that a search found, on disk: what order for which graph, on which GPU and driver.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::nodes::Node;
 use super::orders::{Dependencies, Found, Order};
-use crate::cublaslt::cache::PlanCache;
+use crate::cache_file;
 use crate::error::ExecError;
 
 /// An order, and what it is valid for: another GPU or driver starts the same nodes otherwise.
@@ -52,7 +50,7 @@ impl OrderCache {
 
     /// `orders.json` beside the plans; `None` when the system names no home.
     pub fn default_path() -> Option<PathBuf> {
-        Some(PlanCache::default_path()?.with_file_name("orders.json"))
+        cache_file::default_path("orders.json")
     }
 
     /// Where it lies.
@@ -68,7 +66,7 @@ impl OrderCache {
     /// and an order that does not keep the graph's dependencies are reported and ignored: without, a step is only slower.
     pub fn load(&self, nodes: &[Node]) -> Option<(Order, f64)> {
         let graph = described(nodes);
-        let file = match read(&self.path) {
+        let file: OrderFile = match cache_file::read(&self.path) {
             Ok(file) => file,
             Err(problem) => {
                 tracing::warn!("{}: {problem}; no order is taken from it", self.path.display());
@@ -88,9 +86,9 @@ impl OrderCache {
     /// # Errors
     /// The file cannot be written, or is damaged: what is in it took time to find, so that it is not overwritten.
     pub fn store(&self, nodes: &[Node], found: &Found) -> Result<(), ExecError> {
-        let fail = |problem: String| ExecError::File { path: self.path.display().to_string(), problem };
         let graph = described(nodes);
-        let mut file = read(&self.path).map_err(fail)?;
+        let mut file: OrderFile =
+            cache_file::read(&self.path).map_err(|problem| cache_file::failed(&self.path, problem))?;
         file.orders.retain(|entry| !self.is_of(entry, &graph));
         file.orders.push(Entry {
             gpu: self.gpu.clone(),
@@ -100,15 +98,7 @@ impl OrderCache {
             recorded_us: found.recorded_us,
             best_us: found.best_us,
         });
-        let text = serde_json::to_string_pretty(&file).map_err(|error| fail(error.to_string()))?;
-        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder).map_err(|error| fail(error.to_string()))?;
-        }
-        // Written beside and renamed, so that a reader never sees half a file.
-        let new = self.path.with_extension(format!("{}.new", std::process::id()));
-        fs::write(&new, text + "\n")
-            .and_then(|()| fs::rename(&new, &self.path))
-            .map_err(|error| fail(error.to_string()))
+        cache_file::write(&self.path, &file)
     }
 }
 
@@ -117,19 +107,10 @@ fn described(nodes: &[Node]) -> Vec<String> {
     nodes.iter().map(Node::to_string).collect()
 }
 
-fn read(path: &Path) -> Result<OrderFile, String> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(OrderFile::default()),
-        Err(error) => return Err(error.to_string()),
-    };
-    serde_json::from_str(&text).map_err(|error| format!("damaged ({error})"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::ptr;
+    use std::{fs, ptr};
 
     use super::super::nodes::NodeKind;
     use super::*;
